@@ -56,6 +56,21 @@ test-standin: $(VENV_STANDIN)/.installed-standin
 	$(MAKE) --no-print-directory -C tests/standin install VENV=$(abspath $(VENV_STANDIN)) BUILD=$(abspath build/standin)
 	$(VENV_STANDIN)/bin/pytest -m '(gpu or standin) and not gpu_values' $(ARGS)
 
+# Whether each release of PyTorch that is supported has the private names that steptrace uses (src/steptrace/torch_names.py),
+# and what a prediction does without one. An environment for each release below build/. A build for the CPU will do; where
+# pip finds one for CUDA only, it brings NVIDIA's packages (several GB). TORCH_PIP: options for pip, such as an index.
+TORCH_RELEASES ?= 2.11 2.12 2.13 2.14
+.PHONY: test-torch
+test-torch: $(TORCH_RELEASES:%=test-torch-%)
+test-torch-%: build/torch-%/.installed
+	PYTHONPATH=src build/torch-$*/bin/python -m pytest -n0 -p no:cacheprovider tests/predict/test_torch_names.py $(ARGS)
+build/torch-%/.installed:
+	$(PYTHON) -m venv build/torch-$*
+	build/torch-$*/bin/pip install -q $(TORCH_PIP) 'torch==$*.*'
+	build/torch-$*/bin/pip install -q '.[lab]' pytest pytest-timeout pytest-xdist hypothesis
+	touch $@
+.PRECIOUS: build/torch-%/.installed
+
 # Programs of Lightning, transformers, Accelerate and others, by the real packages on a CPU. Not part of `test`, which
 # skips them: they bring some fifty packages, which are not locked.
 VENV_FRAMEWORKS ?= .venv-frameworks

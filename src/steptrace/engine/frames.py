@@ -12,13 +12,15 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
-from torch.profiler.python_tracer import _prefix_regex
 
 import steptrace
+from steptrace.torch_names import private
 
+#: Folders that the profiler leaves out in the names of files.
+_PREFIXES: Final[Any] = private("torch.profiler.python_tracer._prefix_regex") or list
 _PIPELINE: Final = f"{Path(steptrace.__file__).parent}/"
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
 _PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
@@ -103,7 +105,7 @@ def frames_from(frame: FrameType | None, until: str | None = None) -> Iterator[S
 def trace_file_name(path: str) -> str:
     """A file's name as Kineto writes it into a trace: without the entry of `sys.path` that it lies under."""
     # PyTorch's own list of these entries, so that both agree by construction.
-    prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
+    prefix = next((prefix for prefix in _PREFIXES() if path.startswith(prefix)), "")
     return path.removeprefix(prefix)
 
 

@@ -15,18 +15,22 @@ from torch.overrides import TorchFunctionMode
 from steptrace.predict import backend, cuda_classes, products, recurrent
 from steptrace.predict.attention import attention
 from steptrace.predict.memory import UNFINISHED
+from steptrace.predict.pytorch import TensorBase
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 from steptrace.predict.threads import stop_if_ended
+from steptrace.torch_names import private
 
-_DEVICE: Any = vars(torch._C.TensorBase)["device"]
-_IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"]
+_DEVICE: Any = vars(TensorBase).get("device")
+_IS_CUDA: Any = vars(TensorBase).get("is_cuda")
 #: Types of arguments that may be, or hold, the name of a device.
 _MAY_NAME = (str, torch.device, list, tuple)
 #: Methods by which Python reads a tensor's values, past all operators.
 _READ_IN_PYTHON = {"numpy", "tolist", "__array__", "__dlpack__"}
 #: How modules and other libraries read the arguments of `to`.
-_PARSE_TO: Any = torch._C._nn._parse_to
+_PARSE_TO: Any = private("torch._C._nn._parse_to")
+_ONE_HOT: Any = private("torch._C._nn.one_hot")
+_ATTENTION: Any = private("torch._C._nn.scaled_dot_product_attention")
 
 
 class Reroute(TorchFunctionMode):
@@ -100,7 +104,7 @@ def _as_named(result: Any) -> Any:
 
 def _property(get: Any, args: Sequence[Any]) -> Any:
     """A tensor's property; the device of a distributed or nested one is ours. Our tensors answer for themselves."""
-    if get.__self__ is _DEVICE or get.__self__ is _IS_CUDA:
+    if _DEVICE is not None and (get.__self__ is _DEVICE or get.__self__ is _IS_CUDA):
         device = _DEVICE.__get__(args[0])
         if device.type == backend.DEVICE_TYPE:
             return backend.cuda_device(device.index) if get.__self__ is _DEVICE else True
@@ -187,7 +191,7 @@ def _ctc_loss(
 def _one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """Ones scattered into zeros, and no check of values that the host would read; C++ compares a subclass instead."""
     if not is_virtual(input):
-        made: Tensor = torch._C._nn.one_hot(input, num_classes)
+        made: Tensor = _ONE_HOT(input, num_classes)
         return made
     classes = int(input.max().item()) + 1 if num_classes == -1 else num_classes
     return input.new_zeros((*input.shape, classes)).scatter_(-1, input.unsqueeze(-1), 1)
@@ -195,13 +199,14 @@ def _one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
 
 #: What is called in place of a function.
 _REPLACED: dict[Any, Callable[..., Any]] = {
-    torch._C._nn.scaled_dot_product_attention: attention,
     torch.ctc_loss: _ctc_loss,
-    torch._C._nn.one_hot: _one_hot,
     torch.tensor: _from_data(torch.tensor),
     torch.as_tensor: _from_data(torch.as_tensor),
     torch.asarray: _from_data(torch.asarray),
     Tensor.new_tensor: _from_data(Tensor.new_tensor),
     **products.REPLACED,
     **recurrent.REPLACED,
+    **{
+        function: called for function, called in ((_ATTENTION, attention), (_ONE_HOT, _one_hot)) if function is not None
+    },
 }

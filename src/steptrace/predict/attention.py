@@ -14,14 +14,17 @@ from torch import Tensor
 
 from steptrace.predict.backend import DEVICE_TYPE, Replacements, machine
 from steptrace.predict.on_host import gradients
+from steptrace.predict.pytorch import aten, substitute_table
 from steptrace.predict.tensor import LIMIT, is_virtual, is_wrapper
+from steptrace.torch_names import has, private
 
-_ATEN = torch.ops.aten
-_PLAIN: Any = torch._C._nn.scaled_dot_product_attention
-_MATH: Any = _ATEN._scaled_dot_product_attention_math.default
-_EFFICIENT = _ATEN._scaled_dot_product_efficient_attention.default
-_FLASH = _ATEN._scaled_dot_product_flash_attention.default
-_CUDNN = _ATEN._scaled_dot_product_cudnn_attention.default
+_PLAIN: Any = private("torch._C._nn.scaled_dot_product_attention")
+_MATH: Any = aten("_scaled_dot_product_attention_math")
+_EFFICIENT: Any = aten("_scaled_dot_product_efficient_attention")
+_FLASH: Any = aten("_scaled_dot_product_flash_attention")
+_CUDNN: Any = aten("_scaled_dot_product_cudnn_attention")
+#: PyTorch's numbers of the forms of attention, in the order in which it tries them; plain products where it has none.
+_ORDER: Final[Callable[[], Any]] = private("torch._C._get_sdp_priority_order") or (lambda: (0,))
 _HALF: Final = (torch.float16, torch.bfloat16)
 #: The memory-efficient operator takes heads of a multiple of so many elements, by their bytes.
 _MULTIPLE: Final = {4: 4, 2: 8}
@@ -97,7 +100,7 @@ def attention(  # noqa: PLR0913 - torch's own
         tensors = [tensor.to(torch.get_autocast_dtype("cuda")) for tensor in tensors]
     query, key, value = tensors
     call = _Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    for number in torch._C._get_sdp_priority_order():
+    for number in _ORDER():
         backend = _BACKENDS.get(number)
         if backend is not None and backend.is_enabled() and backend.takes(call):
             made = backend.attend(call)
@@ -108,15 +111,19 @@ def attention(  # noqa: PLR0913 - torch's own
 def replacements() -> Replacements:
     """What a program is told that asks which fused operator takes its tensors."""
     return {
-        (torch._C, "_is_flash_attention_available"): lambda: True,  # whatever the GPU
         **{
-            (torch._C, name): _answering(getattr(torch._C, name), takes)
+            (torch._C, name): lambda: True  # whatever the GPU
+            for name in ("_is_flash_attention_available",)
+            if has(f"torch._C.{name}")
+        },
+        **{
+            (torch._C, name): _answering(private(f"torch._C.{name}"), takes)
             for name, takes in (
                 ("_can_use_flash_attention", _takes_flash),
                 ("_can_use_mem_efficient_attention", _takes_efficient),
                 ("_can_use_cudnn_attention", _takes_cudnn),
             )
-            if hasattr(torch._C, name)
+            if has(f"torch._C.{name}")
         },
     }
 
@@ -211,10 +218,14 @@ class _Backend(NamedTuple):
 
 #: By PyTorch's number of the backend (`SDPBackend`).
 _BACKENDS: Final = {
-    0: _Backend(torch._C._get_math_sdp_enabled, lambda _: True, _attend_plainly),
-    1: _Backend(torch._C._get_flash_sdp_enabled, _takes_flash, _attend_flash),
-    2: _Backend(torch._C._get_mem_efficient_sdp_enabled, _takes_efficient, _attend_efficient),
-    3: _Backend(torch._C._get_cudnn_sdp_enabled, _takes_cudnn, _attend_cudnn),
+    number: _Backend(is_enabled, takes, attend)
+    for number, is_enabled, operator, takes, attend in (
+        (0, private("torch._C._get_math_sdp_enabled") or (lambda: True), _MATH, lambda _: True, _attend_plainly),
+        (1, private("torch._C._get_flash_sdp_enabled"), _FLASH, _takes_flash, _attend_flash),
+        (2, private("torch._C._get_mem_efficient_sdp_enabled"), _EFFICIENT, _takes_efficient, _attend_efficient),
+        (3, private("torch._C._get_cudnn_sdp_enabled"), _CUDNN, _takes_cudnn, _attend_cudnn),
+    )
+    if is_enabled is not None and operator is not None
 }
 
 
@@ -310,11 +321,11 @@ def _seeds(query: Tensor) -> list[Tensor]:
     return [torch.zeros((), dtype=torch.int64, device=query.device) for _ in range(2)]
 
 
-SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = {
-    _EFFICIENT: _efficient,
-    _ATEN._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
-    _FLASH: _flash,
-    _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,
-    _CUDNN: _cudnn,
-    _ATEN._scaled_dot_product_cudnn_attention_backward.default: _cudnn_backward,
-}
+SUBSTITUTES: Final = substitute_table(
+    ("_scaled_dot_product_efficient_attention", _efficient),
+    ("_scaled_dot_product_efficient_attention_backward", _efficient_backward),
+    ("_scaled_dot_product_flash_attention", _flash),
+    ("_scaled_dot_product_flash_attention_backward", _flash_backward),
+    ("_scaled_dot_product_cudnn_attention", _cudnn),
+    ("_scaled_dot_product_cudnn_attention_backward", _cudnn_backward),
+)

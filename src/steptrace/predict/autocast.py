@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.library import Library
 
 from steptrace.predict.backend import DEVICE_TYPE
+from steptrace.predict.pytorch import aten, dispatch_key
 from steptrace.predict.tensor import is_virtual, map_tensors
+from steptrace.torch_names import private
 
 #: Run in autocast's dtype: matrix products and convolutions.
 LOWER_PRECISION = (
@@ -34,20 +36,18 @@ FLOAT32 = (
 FLOAT32_RESULT = ("prod", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum", "sum.dim_IntList")
 
 _AUTOCAST = "AutocastPrivateUse1"
-_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+_KEY_SET: Any = private("torch._C.DispatchKeySet")
+_KEY = dispatch_key(_AUTOCAST)
+_KEYS: Any = None if _KEY_SET is None or _KEY is None else _KEY_SET(_KEY)
+_WITHOUT_KEYS: Any = private("torch._C._ExcludeDispatchKeyGuard")
 _libraries: list[Library] = []  # keeps the registrations alive
 
 
-def _operator(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload or "default")
-
-
 def _casting(name: str, dtype: torch.dtype | None) -> Any:
-    op = _operator(name)
+    op = aten(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+        with _WITHOUT_KEYS(_KEYS):
             target = torch.get_autocast_dtype(DEVICE_TYPE) if dtype is None else dtype
 
             def cast(value: Any) -> Any:
@@ -60,13 +60,13 @@ def _casting(name: str, dtype: torch.dtype | None) -> Any:
 
 
 def _with_float32_result(name: str) -> Any:
-    op = _operator(name)
+    op = aten(name)
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         named = any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values()))
         if not named and tensor.is_floating_point() and tensor.dtype != torch.float64:
             kwargs["dtype"] = torch.float32
-        with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+        with _WITHOUT_KEYS(_KEYS):
             return op(tensor, *args, **kwargs)
 
     return kernel
@@ -74,17 +74,17 @@ def _with_float32_result(name: str) -> Any:
 
 def ensure_registered() -> None:
     """Register the casts for the virtual device unless this process has done so."""
-    if _libraries:
+    if _libraries or _KEYS is None or _WITHOUT_KEYS is None:
         return
     # Unlike other devices, PrivateUse1 has no fallthrough for the operators that autocast leaves alone.
-    every, aten = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    every, casts = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     every.fallback(torch.library.fallthrough_kernel, _AUTOCAST)  # type: ignore[no-untyped-call]
-    _libraries.extend((every, aten))
+    _libraries.extend((every, casts))
     for names, dtype in ((LOWER_PRECISION, None), (FLOAT32, torch.float32)):
-        for name in names:
-            aten.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]
-    for name in FLOAT32_RESULT:
-        aten.impl(name, _with_float32_result(name), _AUTOCAST)  # type: ignore[no-untyped-call]
+        for name in filter(aten, names):
+            casts.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]
+    for name in filter(aten, FLOAT32_RESULT):
+        casts.impl(name, _with_float32_result(name), _AUTOCAST)  # type: ignore[no-untyped-call]
 
 
 def replacements() -> dict[tuple[Any, str], Any]:

@@ -18,10 +18,10 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
-from torch.utils import backend_registration
 
 from steptrace.errors import PredictError
 from steptrace.estimate.driver import DriverFacts, usual_facts
+from steptrace.torch_names import has, missing, private, told
 
 #: The device type behind "cuda" during a prediction.
 DEVICE_TYPE = "steptrace_vcuda"
@@ -150,7 +150,11 @@ _MODULE = SimpleNamespace(
 )
 
 
-class _Hooks(torch._C._acc.PrivateUse1Hooks):
+_HooksBase: Any = private("torch._C._acc.PrivateUse1Hooks") or object
+_GuardBase: Any = private("torch._C._acc.DeviceGuard") or object
+
+
+class _Hooks(_HooksBase):  # type: ignore[misc]
     def is_available(self) -> bool:
         return machine.active
 
@@ -158,13 +162,15 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
         return True
 
 
+#: PyTorch's kinds of devices.
+_DEVICE_TYPES: Final = private("torch._C._autograd.DeviceType")
 #: Arguments by which CPython checks a call's result against a pending error; other calls it may specialise.
 _BY_NAME: Final = {"by_name": None}
 #: The error that was on its way when C++ asked for the device's type.
 _pending: list[BaseException] = []
 
 
-class _DeviceGuard(torch._C._acc.DeviceGuard):
+class _DeviceGuard(_GuardBase):  # type: ignore[misc]
     def type_(self) -> Any:
         """The device's type.
 
@@ -176,7 +182,7 @@ class _DeviceGuard(torch._C._acc.DeviceGuard):
         except SystemError as error:  # "returned a result with an exception set"
             if error.__cause__ is not None:
                 _pending.append(error.__cause__)
-        return torch._C._autograd.DeviceType.PrivateUse1
+        return _DEVICE_TYPES.PrivateUse1
 
 
 def as_of_cuda(error: RuntimeError) -> RuntimeError:
@@ -212,9 +218,16 @@ def ensure_registered() -> None:
     """Register the device unless this process has done so.
 
     Raises:
-        PredictError: another library has taken PrivateUse1.
+        PredictError: another library has taken PrivateUse1, or this PyTorch has no way to implement it.
     """
-    taken = _BACKEND_NAME()
+    absent = [row for row in missing("predict") if row.needed]
+    if absent:
+        raise PredictError(
+            f"nothing can be predicted with PyTorch {torch.__version__}: {'; '.join(told(absent))}",
+            expected="a PyTorch from 2.11 to 2.14",
+            next_step="install one of these beside the program, or a newer steptrace",
+        )
+    taken = _taken_by()
     if taken == DEVICE_TYPE:
         return
     if taken != _NOBODY_S:
@@ -223,19 +236,36 @@ def ensure_registered() -> None:
             expected="a process in which no other library registers a backend",
             next_step="predict in a process of its own: python -m steptrace.predict.main",
         )
-    before = {name: getattr(torch._C, name)() for name in _ASKED_FOR_ACCELERATOR if hasattr(torch._C, name)}
+    before = {name: getattr(torch._C, name)() for name in _ASKED_FOR_ACCELERATOR if has(f"torch._C.{name}")}
     # Not `backend_registration._setup_privateuseone_for_python_backend`, which adds methods of this name to tensors,
     # storages and modules, and would leave them there.
-    backend_registration.rename_privateuse1_backend(DEVICE_TYPE)
-    torch._C._acc.register_python_privateuseone_hook(_Hooks())
-    torch._C._acc.register_python_privateuseone_device_guard(_DeviceGuard())
-    for name, accelerator in before.items():
-        setattr(torch._C, name, partial(_accelerator, accelerator))
-    torch._C._get_privateuse1_backend_name = lambda: _NOBODY_S
+    _registration("torch.utils.backend_registration.rename_privateuse1_backend")(DEVICE_TYPE)
+    _registration("torch._C._acc.register_python_privateuseone_hook")(_Hooks())
+    _registration("torch._C._acc.register_python_privateuseone_device_guard")(_DeviceGuard())
+    answers: dict[str, Any] = {name: partial(_accelerator, accelerator) for name, accelerator in before.items()}
+    if _BACKEND_NAME is not None:
+        answers["_get_privateuse1_backend_name"] = lambda: _NOBODY_S
+    for name, answer in answers.items():
+        setattr(torch._C, name, answer)
+    _registered.append(DEVICE_TYPE)
+
+
+def _registration(path: str) -> Any:
+    """A function by which the device is registered; the caller has seen that it is there."""
+    return private(path)
+
+
+def _taken_by() -> str:
+    """The name of the spare backend; where PyTorch cannot be asked, what this process has registered."""
+    if _BACKEND_NAME is None:
+        return _registered[0] if _registered else _NOBODY_S
+    return str(_BACKEND_NAME())
 
 
 #: Asks for the name of the spare backend, which is this one while nobody has taken it.
-_BACKEND_NAME: Final = torch._C._get_privateuse1_backend_name
+_BACKEND_NAME: Final = private("torch._C._get_privateuse1_backend_name")
+#: The name under which this process has registered the device, once it has.
+_registered: list[str] = []
 _NOBODY_S: Final = "privateuseone"
 #: Functions by which PyTorch's Python asks for the accelerator.
 _ASKED_FOR_ACCELERATOR: Final = ("_get_accelerator", "_accelerator_getAccelerator")
@@ -264,8 +294,12 @@ def forget_accelerator() -> None:
 
 
 #: Functions that remember answers that follow from the accelerator.
-_REMEMBER: Final[tuple[Any, ...]] = (
-    torch.get_device_module,
-    torch._utils._get_device_module,
-    torch.cuda._check_bf16_tensor_supported,
+_REMEMBER: Final[tuple[Any, ...]] = tuple(
+    function
+    for function in (
+        torch.get_device_module,
+        private("torch._utils._get_device_module"),
+        private("torch.cuda._check_bf16_tensor_supported"),
+    )
+    if hasattr(function, "cache_clear")
 )

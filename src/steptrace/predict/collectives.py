@@ -13,12 +13,15 @@ import torch
 from torch import distributed as dist
 
 from steptrace.predict.recorder import Syncs
+from steptrace.torch_names import missing, private
 
 #: Operators that collectives are made of.
 NAMESPACES: Final = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 _AVAILABLE: Final = dist.is_available()
 #: As PyTorch 2.13 for CUDA 13 brings it.
 _NCCL: Final = (2, 29, 7)
+#: The number of the running backward pass, below 0 outside of any.
+_running_pass: Final[Callable[[], int]] = private("torch._C._current_graph_task_id") or (lambda: -1)
 _WorkBase: Any = dist.Work if _AVAILABLE else object
 
 #: The backend that CUDA tensors of a process group are meant for, by the group's name.
@@ -61,7 +64,7 @@ class _Work(_WorkBase):  # type: ignore[misc]
         """The results."""
         results, future = self._results, torch.futures.Future[Any]()
         if self._work is not None:
-            _held.append((torch._C._current_graph_task_id(), results))
+            _held.append((_running_pass(), results))
         self.wait()
         future.set_result(results)
         return future
@@ -71,7 +74,7 @@ def with_results(value: Any, results: Sequence[Any]) -> Any:
     """A value that an operator of c10d returns beside `results`: a `Work` gives them in place of the CPU's."""
     if not isinstance(value, torch.ScriptObject):
         return value
-    running = torch._C._current_graph_task_id()
+    running = _running_pass()
     _held[:] = [held for held in _held if held[0] == running >= 0]
     work = _Work(value, next(iter(results), []))
     _alive.append(work)
@@ -107,7 +110,7 @@ def release() -> None:
 
 def replacements() -> dict[tuple[Any, str], Any]:
     """By owner and name: where a program asks for NCCL, process groups are made of gloo, and say they are NCCL's."""
-    if not _AVAILABLE:
+    if not _AVAILABLE or missing("ranks"):
         return {}
     c10d: Any = dist.distributed_c10d
     make, object_device = c10d._new_process_group_helper, c10d._get_object_coll_device

@@ -7,7 +7,6 @@ Inductor folds small constants into kernels and moves tensors that code makes on
 them are gone. What breaks the graph (`.item()`, a size that depends on data) waits as it does uncompiled, at its line.
 """
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from steptrace.predict.memory import Marks
 from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import is_virtual
+from steptrace.torch_names import private
 
 #: Why the syncs of a call of compiled code are not known for sure.
 NOTE: Final = "a compiled {} runs uncompiled here; compiled code may wait in fewer places, or more"
@@ -78,8 +78,12 @@ def _following(recorder: Syncs) -> Callable[..., Any]:
             return model
         fuses = options.get("backend") in (None, _INDUCTOR)
         if isinstance(model, nn.Module):
-            optimized: Any = importlib.import_module("torch._dynamo.eval_frame").OptimizedModule
-            return optimized(model, _Context(recorder, "module", fuses=fuses))
+            context = _Context(recorder, "module", fuses=fuses)
+            optimized = private("torch._dynamo.eval_frame.OptimizedModule")
+            if optimized is None:
+                model.forward = context(model.forward)
+                return model
+            return optimized(model, context)
         return _Context(recorder, "function", fuses=fuses)(model)
 
     return compile

@@ -28,6 +28,7 @@ from steptrace.predict.cuda_classes import (
     refused,
     set_default_tensor_type,
 )
+from steptrace.predict.pytorch import replacing
 from steptrace.predict.recorder import Syncs
 
 
@@ -243,8 +244,8 @@ def _of_the_build() -> Replacements:
     """What a build of PyTorch without CUDA says of itself, as the build for the virtual GPU does."""
     return {
         (torch.version, "cuda"): torch.version.cuda or machine.driver.cuda,
-        (torch._C, "_has_cuda"): True,
-        (torch._C, "_has_cudnn"): True,
+        **replacing("torch._C._has_cuda", lambda _: True),
+        **replacing("torch._C._has_cudnn", lambda _: True),
         (torch.backends.cudnn, "_init"): lambda: True,
         (torch.backends.cudnn, "version"): lambda: _CUDNN,
         (torch.backends.cudnn, "is_acceptable"): _cudnn_takes,

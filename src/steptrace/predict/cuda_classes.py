@@ -15,6 +15,7 @@ from torch import Tensor
 
 from steptrace.predict.backend import DEVICE_TYPE, Replacements, cuda_device, virtual_device
 from steptrace.predict.memory import UNFINISHED
+from steptrace.predict.pytorch import TensorBase
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import CUDA_TYPE_NAMES, LIMIT, is_virtual
 
@@ -243,7 +244,7 @@ def default_type() -> Iterator[Replacements]:
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is Tensor and _default["on_cuda"]:
             return TYPES[f"{CUDA_TYPE_NAMES[torch.get_default_dtype()]}Tensor"](*args, **kwargs)
-        return torch._C.TensorBase.__new__(cls, *args, **kwargs)
+        return TensorBase.__new__(cls, *args, **kwargs)
 
     dtype = torch.get_default_dtype()
     try:

@@ -4,16 +4,21 @@ Such an operator is made by `torch.library.custom_op` or `triton_op`, or impleme
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import wraps
 from types import FunctionType, MethodType
 from typing import Any, Final
 
 import torch
-from torch._library.custom_ops import OPDEFS, CustomOpDef
 
 from steptrace.predict.backend import Replacements
 from steptrace.predict.operators import Overload
+from steptrace.torch_names import private
 
+#: The operators of `torch.library.custom_op` by name, and their class.
+_DEFINITIONS: Final[Any] = private("torch._library.custom_ops.OPDEFS")
+_Definition: Final[Any] = private("torch._library.custom_ops.CustomOpDef")
+_FUNCTIONS_ON: Final[Any] = private("torch._C._EnableTorchFunction") or nullcontext
 #: Dispatch keys of what runs for a CUDA tensor, the first first.
 _KEYS: Final = ("CUDA", "CompositeExplicitAutograd")
 #: Functions of Python by an overload's name and dispatch key.
@@ -22,9 +27,9 @@ _implementations: dict[tuple[str, str], Callable[..., Any]] = {}
 
 def python_code(overload: Overload) -> Callable[..., Any] | None:
     """The Python function that CUDA tensors would be given to; None where there is none, or it is C++."""
-    definition = OPDEFS.get(overload.name)
-    if isinstance(definition, CustomOpDef) and definition._opoverload is overload.func:
-        functions = definition._backend_fns
+    definition = None if _DEFINITIONS is None else _DEFINITIONS.get(overload.name)
+    if _Definition is not None and isinstance(definition, _Definition) and definition._opoverload is overload.func:
+        functions: dict[str | None, Callable[..., Any]] = definition._backend_fns
         return functions.get("cuda", functions.get(None))
     name = overload.func.name()
     return next((code for key in _KEYS if (code := _implementations.get((name, key))) is not None), None)
@@ -56,5 +61,5 @@ def run(
     kwargs: Mapping[str, Any],
 ) -> Any:
     """Run an operator's own code on tensors of the device; `modes` are those in which the device is there."""
-    with torch._C._EnableTorchFunction(), modes():
+    with _FUNCTIONS_ON(), modes():
         return code(*args, **kwargs)

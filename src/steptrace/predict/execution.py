@@ -7,17 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.predict import backend, collectives, compiled, custom, uncomputed
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import Overload, overload_of, tensors_of
+from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off, overload_name
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES, SPARSE_JUDGED
 from steptrace.predict.substitutes import SUBSTITUTES
 from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh
 from steptrace.predict.threads import stop_if_ended
+from steptrace.torch_names import has
 
 _PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
 #: Operators that copy from the host, ask for shapes, or take some tensor with dimensions from there, such as lengths.
@@ -33,12 +34,14 @@ _ASSIGN = {
     "fill", "fill_", "index_fill", "index_fill_", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put",
 }  # fmt: skip
 
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+#: Runs an operator that is made of others as PyTorch's C++ does.
+_COMPOSITE = dispatch_key("CompositeImplicitAutograd")
+_RUNS_BY_KEY = has("torch.ops.aten.detach.default._op_dk")
 #: Operators that write to their first argument without reading it.
 _OVERWRITE = {"copy_", "fill_", "zero_"}
 
-_PACK = torch.ops.aten._pack_padded_sequence.default
-_TO_COPY = torch.ops.aten._to_copy.default
+_PACK = aten("_pack_padded_sequence")
+_TO_COPY = aten("_to_copy")
 _NESTED = (list, tuple)
 
 
@@ -70,7 +73,7 @@ _VIRTUAL = (backend.DEVICE_TYPE, "cuda")
 _HOST_RESULT = {"aten::_pack_padded_sequence": 1, "aten::_pad_packed_sequence": 1}
 
 
-class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class VirtualDevice(DispatchMode):  # type: ignore[misc]
     """Catches what has no virtual tensor among its arguments: factories, copies to the device, pinning."""
 
     @classmethod
@@ -86,7 +89,7 @@ class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for kind in types:
             if kind is not VirtualTensor and is_wrapper(kind):
                 return NotImplemented  # nested and distributed tensors work on those they hold, and come by with them
-        with torch._C.DisableTorchFunction():  # what is asked of tensors meanwhile is not the program's
+        with functions_off():  # what is asked of tensors meanwhile is not the program's
             return run(func, args, kwargs or {})
 
 
@@ -120,7 +123,7 @@ def _rules_of(overload: Overload) -> list[Rule] | None:
     """The rows of an operator, by its overload or else its name; None if the table has none."""
     if overload not in _rows:
         name = overload.packet if overload.namespace == "aten" else overload.name
-        _rows[overload] = _table.get(f"{name}.{overload.func._overloadname}") or _table.get(name)
+        _rows[overload] = _table.get(f"{name}.{overload_name(overload.func)}") or _table.get(name)
     return _rows[overload]
 
 
@@ -136,8 +139,9 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if overload.is_composite:
         # In inference mode composite operators arrive whole. PyTorch's own C++ takes them apart, as on a GPU, and not
         # `func.decompose`, which prefers decompositions in Python that are made of other operators.
-        with VirtualDevice(), _inside_composite():  # type: ignore[no-untyped-call]  # catches factories inside, too
-            return func._op_dk(_COMPOSITE, *args, **kwargs)
+        with VirtualDevice(), _inside_composite():  # catches factories inside, too
+            by_key = _RUNS_BY_KEY and _COMPOSITE is not None
+            return func._op_dk(_COMPOSITE, *args, **kwargs) if by_key else func.decompose(*args, **kwargs)
     failed = None
     if (code := _own_code(overload)) is not None:
         try:
@@ -152,7 +156,7 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             if not any(map(is_virtual, tensors_of(args))):
                 return _run_on_host(overload, args, kwargs)
         _refuse_host(overload, args, tensors)
-    node = torch._C._current_autograd_node()
+    node = current_node()
     if Syncs.active is not None:
         _judge(Syncs.active, overload, (args, kwargs), tensors, node)
     try:

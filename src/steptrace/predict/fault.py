@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from steptrace.engine.frames import outside_pytorch, report
+from steptrace.predict.pytorch import functions_off
 from steptrace.predict.tensor import VirtualTensor
+from steptrace.torch_names import private
 
 _OURS: Final = f"{Path(__file__).parent}/"
+_TREE_MAP: Final[Any] = private("torch.utils._pytree.tree_map")
 #: Functions that call one of PyTorch's for the program, with `func` (or its `overload`), `args` and `kwargs`
 #: among their variables.
 _CALLS: Final = ("run", "__torch_function__")
@@ -71,9 +73,11 @@ def _fails_on_cpu(func: Any, args: Any, kwargs: Any, kind: type[BaseException]) 
             return value._inner.detach().clone().requires_grad_(value.requires_grad)
         return value.detach().clone() if isinstance(value, Tensor) else value
 
+    if _TREE_MAP is None:
+        return False
     try:
-        with torch.inference_mode(mode=False), torch._C.DisableTorchFunction():
-            args, kwargs = pytree.tree_map(on_cpu, (tuple(args), dict(kwargs or {})))
+        with torch.inference_mode(mode=False), functions_off():
+            args, kwargs = _TREE_MAP(on_cpu, (tuple(args), dict(kwargs or {})))
             func(*args, **kwargs)
     except kind:
         return True

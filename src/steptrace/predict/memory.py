@@ -11,6 +11,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from steptrace.predict.pytorch import storage_key
+
 _BLOCK: Final = 512
 _OWN_SEGMENT: Final = 10 * 2**20
 _STEP: Final = 2 * 2**20
@@ -65,7 +67,7 @@ def allocator(gpu: int = 0) -> Allocator:
 def track(tensor: Any, gpu: int) -> None:
     """Count the storage of a tensor inside a virtual one from now on until it is freed."""
     storage = tensor.untyped_storage()
-    key, nbytes, of = storage._cdata, storage.nbytes(), allocator(gpu)
+    key, nbytes, of = storage_key(storage), storage.nbytes(), allocator(gpu)
     if key in _tracked or not nbytes:
         return
     of.allocate(nbytes)

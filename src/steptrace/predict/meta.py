@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from steptrace.predict.operators import Overload, tensors_of
+from steptrace.predict.pytorch import storage_key
 from steptrace.predict.tensor import map_tensors
 
 META: Final = torch.device("meta")
@@ -73,10 +74,10 @@ def _described(value: Any) -> Hashable:
 
 def _is_new(results: Any, args: Sequence[Any]) -> bool:
     """Whether results are no views and share no memory, with arguments or each other."""
-    tensors, given = tensors_of((results,)), {tensor.untyped_storage()._cdata for tensor in tensors_of(args)}
+    tensors, given = tensors_of((results,)), {storage_key(tensor.untyped_storage()) for tensor in tensors_of(args)}
     if not all(tensor.is_meta and tensor.layout is torch.strided for tensor in tensors):
         return False
-    return len(given | {tensor.untyped_storage()._cdata for tensor in tensors}) == len(given) + len(tensors)
+    return len(given | {storage_key(tensor.untyped_storage()) for tensor in tensors}) == len(given) + len(tensors)
 
 
 def _alike(leaf: Any) -> Any:

@@ -4,7 +4,6 @@ The parameters of lazy ones (`nn.LazyLinear`) have a device before they have a s
 tensors with a note of their device, since they must be of PyTorch's own classes.
 """
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
@@ -15,23 +14,24 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from steptrace.predict.backend import Replacements, device
+from steptrace.predict.pytorch import replacing
 from steptrace.predict.tensor import LIMIT, is_virtual
+from steptrace.torch_names import private
 
 _LAZY: Final[Any] = (UninitializedParameter, UninitializedBuffer)
-#: Of which both are.
-_MIXIN: Final[Any] = UninitializedParameter.__mro__[1]
+#: The class that both inherit.
+_MIXIN: Final[Any] = private("torch.nn.parameter.UninitializedTensorMixin")
 
 
 def replacements() -> Replacements:
     """What of torch.nn and of export is another one while a prediction is active."""
-    flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
     return {
-        (nn.Module, "_apply"): _converting(nn.Module._apply),
-        (Tensor, "_make_subclass"): staticmethod(_making(Tensor._make_subclass)),
-        (_MIXIN, "materialize"): _materializing(_MIXIN.materialize),
         (torch.export, "export"): _exported(torch.export.export),
-        (flex, "flex_attention_hop"): _flex_attention(flex.flex_attention_hop),
-        (importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter"): _Scatter,
+        **replacing("torch.nn.Module._apply", _converting),
+        **replacing("torch.Tensor._make_subclass", lambda make: staticmethod(_making(make))),
+        **({} if _MIXIN is None else {(_MIXIN, "materialize"): _materializing(_MIXIN.materialize)}),
+        **replacing("torch.nn.attention.flex_attention.flex_attention_hop", _flex_attention),
+        **replacing("torch.nn.parallel.scatter_gather.Scatter", lambda _: _Scatter),
     }
 
 
@@ -117,10 +117,10 @@ def _exported(export: Callable[..., Any]) -> Callable[..., Any]:
 
 def _flex_attention(operator: Callable[..., Any]) -> Callable[..., Any]:
     """`flex_attention` as it runs uncompiled; its operator has a gradient for PyTorch's own devices only."""
-    dense = importlib.import_module("torch._higher_order_ops.flex_attention").sdpa_dense
+    dense = private("torch._higher_order_ops.flex_attention.sdpa_dense")
 
     def attention(query: Any, *args: Any, **named: Any) -> Any:
-        return (dense if is_virtual(query) else operator)(query, *args, **named)
+        return (dense if dense is not None and is_virtual(query) else operator)(query, *args, **named)
 
     return attention
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensor
 
 from steptrace.predict.threads import plain_threads
+from steptrace.torch_names import private
+
+#: Tensors that stand for others while PyTorch traces; no class where PyTorch has none.
+_FAKE: Final[Any] = private("torch._subclasses.FakeTensor") or ()
 
 
 def gradients(
@@ -18,7 +21,7 @@ def gradients(
 
     Where an input has no values, all gradients have none: they have the shapes of the inputs.
     """
-    if any(isinstance(one, FakeTensor) or (one is not None and one.is_meta) for one in inputs):
+    if any(isinstance(one, _FAKE) or (one is not None and one.is_meta) for one in inputs):
         return [None if one is None else torch.empty_like(one) for one in inputs]
 
     def compute() -> list[Any]:

@@ -17,6 +17,7 @@ from steptrace.engine.frames import Site, trace_file_name
 from steptrace.estimate.launches import EFFICIENT_ATTENTION, INDEXING, SINCE_2_14
 from steptrace.estimate.lists import is_of_lists
 from steptrace.estimate.rules import OPERATORS
+from steptrace.predict.pytorch import has_kernel, overload_name, storage_key
 
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 _DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -76,12 +77,12 @@ class Overload:
         self.packet = self.name.partition("::")[2]
         self.is_view, self.is_mutable = bool(func.is_view), bool(schema.is_mutable)
         self.aliases = self.is_view or any(argument.alias_info is not None for argument in arguments)
-        composed = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
+        composed = has_kernel(func.name(), _COMPOSITE)
         self.is_composite = composed and self.packet not in FUSED
         self.is_index = _INDEX.fullmatch(self.packet) is not None
         self.takes_device = any("Device" in str(argument.type) for argument in arguments)
         self.data_dependent = bool(_DATA_DEPENDENT & set(func.tags))
-        self.copied = _COPIES.get(self.name) if func._overloadname == "default" else None
+        self.copied = _COPIES.get(self.name) if overload_name(func) == "default" else None
         self.names = tuple(argument.name for argument in arguments)
         self.defaults = {
             argument.name: argument.default_value for argument in arguments if argument.has_default_value()
@@ -314,7 +315,7 @@ def is_same_memory(tensor: Tensor, other: Tensor) -> bool:
     """
     if tensor.layout is not torch.strided or other.layout is not torch.strided or tensor.dtype != other.dtype:
         return False
-    same_storage = tensor.untyped_storage()._cdata == other.untyped_storage()._cdata
+    same_storage = storage_key(tensor.untyped_storage()) == storage_key(other.untyped_storage())
     same_place = tensor.storage_offset() == other.storage_offset() and tensor.stride() == other.stride()
     return same_storage and same_place and tensor.shape == other.shape
 

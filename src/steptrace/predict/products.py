@@ -12,6 +12,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from steptrace.predict.tensor import is_virtual
+from steptrace.torch_names import private
+
+#: Whether a transform of functions is running.
+_TRANSFORMS: Final[Callable[[], bool]] = private("torch._C._are_functorch_transforms_active") or (lambda: False)
 
 
 class _Product(Function):
@@ -81,7 +85,7 @@ def _differentiated(product: Callable[..., Tensor], formula: Callable[..., Tenso
 
     def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
         recorded = is_virtual(input) and input.requires_grad and torch.is_grad_enabled() and "out" not in options
-        if not recorded or torch._C._are_functorch_transforms_active():
+        if not recorded or _TRANSFORMS():
             return product(input, *args, **options)
         made: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
             input, lambda values: product(values, *args, **options), lambda *each: formula(*each, *args, **options)

@@ -23,6 +23,7 @@ from steptrace.predict.backend import machine
 from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.operators import OperatorLog, Overload
 from steptrace.predict.places import region_of, running_sites
+from steptrace.predict.pytorch import current_node
 from steptrace.predict.threads import Helper, settle
 
 if TYPE_CHECKING:
@@ -332,7 +333,7 @@ class Syncs:
 
     def kernel(self, name: str, reason: str, tensors: Sequence[Tensor]) -> None:
         """Record the launch of a kernel that is not followed."""
-        self.begins(tensors, torch._C._current_autograd_node(), from_host=False, prepares=False)
+        self.begins(tensors, current_node(), from_host=False, prepares=False)
         self.operator()
         self.cannot_judge(name, reason)
 
@@ -341,6 +342,14 @@ class Syncs:
         place = Unknown(**self._place(op, reason))
         with self._lock:
             self._lasting[place] = None
+
+    def lacks(self, reason: str) -> None:
+        """Record that this PyTorch lacks something that predictions need: a remark of no line, kept by `reset`."""
+        place: dict[str, Any] = dict.fromkeys((*ProgramSite._fields, "code", "label"))
+        with self._lock:
+            self._lasting[
+                Unknown(**place, op=f"PyTorch {torch.__version__}", phase="other", count=0, reason=reason)
+            ] = None
 
     def assume(self, op: str, reason: str) -> None:
         """Record that something read here was not computed."""
@@ -406,7 +415,7 @@ class Syncs:
 
     def forward_begins(self) -> None:
         """A function that autograd records is called, outside of a backward pass."""
-        if torch._C._current_autograd_node() is None and not self._thread.in_optimizer:
+        if current_node() is None and not self._thread.in_optimizer:
             self._thread.part = "forward"
 
     def settle(self) -> None:
@@ -481,7 +490,7 @@ class Syncs:
 
     def _place(self, op: str, reason: str) -> dict[str, Any]:
         """The fields of a `CountedPlace` at the program's running line, not counted yet."""
-        node = torch._C._current_autograd_node()
+        node = current_node()
         site, program = running_sites(node)
         place = dict.fromkeys((*ProgramSite._fields, "code")) if site is None else {**site._asdict(), "code": site.code}
         if program is not None and program != site:

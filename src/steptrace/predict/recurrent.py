@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from steptrace.predict.on_host import gradients
+from steptrace.predict.pytorch import aten, substitute_table
 from steptrace.predict.tensor import is_virtual
 
-_ATEN = torch.ops.aten
+_CUDNN: Final[Any] = aten("_cudnn_rnn")
 #: By cuDNN's number of a kind of layer.
 _KINDS: Final[tuple[Any, ...]] = (torch.rnn_relu, torch.rnn_tanh, torch.lstm, torch.gru)
 _LSTM: Final = 2
@@ -24,7 +25,7 @@ _KEPT: Final = (1, 1, 5, 4)
 def _by_cudnn(mode: int) -> Callable[..., Any]:
     def layers(input: Any, *args: Any) -> Any:
         """In place of `torch.lstm` and the like: of padded sequences, or of packed ones with their batch sizes."""
-        if not is_virtual(input):
+        if not is_virtual(input) or _CUDNN is None:
             return _KINDS[mode](input, *args)
         sizes, args = ([], args) if isinstance(args[2], bool) else (args[0].tolist(), args[1:])
         state, weights, has_biases, count, dropout, train, bidirectional, *batch_first = args
@@ -38,7 +39,7 @@ def _by_cudnn(mode: int) -> Callable[..., Any]:
         projected = hx.shape[-1] if hx.shape[-1] != hidden else 0
         per_layer = (4 if has_biases else 2) + bool(projected)
         options = (mode, hidden, projected, count, any(batch_first), dropout, train, bidirectional, sizes, None)
-        made = _ATEN._cudnn_rnn.default(input, weights, per_layer, None, hx, cx, *options)
+        made = _CUDNN(input, weights, per_layer, None, hx, cx, *options)
         return made[: 3 if mode == _LSTM else 2]
 
     return layers
@@ -119,11 +120,11 @@ def _gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: Any) -> tup
 
 #: What is called in place of a function.
 REPLACED: Final[dict[Any, Callable[..., Any]]] = {kind: _by_cudnn(mode) for mode, kind in enumerate(_KINDS)}
-SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = {
-    _ATEN._cudnn_rnn.default: _forward,
-    _ATEN._cudnn_rnn_backward.default: _backward,
-    _ATEN._thnn_fused_lstm_cell.default: _lstm_cell,
-    _ATEN._thnn_fused_lstm_cell_backward_impl.default: _lstm_cell_backward,
-    _ATEN._thnn_fused_gru_cell.default: _gru_cell,
-    _ATEN._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
-}
+SUBSTITUTES: Final = substitute_table(
+    ("_cudnn_rnn", _forward),
+    ("_cudnn_rnn_backward", _backward),
+    ("_thnn_fused_lstm_cell", _lstm_cell),
+    ("_thnn_fused_lstm_cell_backward_impl", _lstm_cell_backward),
+    ("_thnn_fused_gru_cell", _gru_cell),
+    ("_thnn_fused_gru_cell_backward", _gru_cell_backward),
+)

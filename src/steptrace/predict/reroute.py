@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
-from torch.utils import _foreach_utils
-from torch.utils.data import dataloader
 
 from steptrace.errors import PredictError
 from steptrace.estimate.driver import DriverFacts
@@ -40,13 +38,15 @@ from steptrace.predict import (
 from steptrace.predict.arguments import Reroute
 from steptrace.predict.backend import Replacements, virtual_device
 from steptrace.predict.memory import PINNED, UNFINISHED
+from steptrace.predict.patches import Feature, applied
 from steptrace.predict.places import running_line, stack_of
+from steptrace.predict.pytorch import replacing
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Rule
 from steptrace.predict.tensor import VirtualTensor
+from steptrace.torch_names import missing, private, told
 
 _one_at_a_time = threading.Lock()
-_MISSING = object()
 _OURS = f"{Path(__file__).parent}/"
 #: Warnings about a missing GPU, and about attention that is not compiled: neither holds for the program itself.
 _NOT_SO_ON_CUDA = re.compile(
@@ -85,7 +85,11 @@ def predict_syncs(rules: Sequence[Rule] = (), *, driver: DriverFacts | None = No
         autocast.ensure_registered()
         execution.use_rules(rules)
         execution.use_modes(_modes)
-        with _rerouted(recorder, driver):
+        for row in missing("predict", "ranks"):
+            recorder.lacks(*told([row]))
+        # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
+        importlib.import_module("torch._dynamo")
+        with _virtual_machine(driver), applied(FEATURES, recorder):
             Syncs.active = recorder
             with threads.following(_modes):
                 yield recorder
@@ -100,28 +104,13 @@ def _modes() -> Iterator[None]:
     # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
     # later device has none. In the calling thread it needs none.
     in_this_thread = torch.autograd.set_multithreading_enabled(False)
-    with in_this_thread, Reroute(), execution.VirtualDevice():  # type: ignore[no-untyped-call]
+    with in_this_thread, Reroute(), execution.VirtualDevice():
         yield
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute of a module or class for a while, creating it if it is inherited or missing."""
-    before = vars(owner).get(name, _MISSING)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is _MISSING:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
 
 
 @contextmanager
 def _stacks_with_nodes(recorder: Syncs) -> Iterator[Replacements]:
     """Anomaly mode stays on, to keep the forward stack with every node; the program decides on its check for NaN."""
-    stacks = importlib.import_module("torch.fx.traceback")
     put, before = torch.set_anomaly_enabled, (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
     asked = list(before)
 
@@ -135,7 +124,9 @@ def _stacks_with_nodes(recorder: Syncs) -> Iterator[Replacements]:
             (torch, "set_anomaly_enabled"): set_anomaly_enabled,
             (torch, "is_anomaly_enabled"): lambda: asked[0],
             (torch, "is_anomaly_check_nan_enabled"): lambda: asked[1],
-            (stacks, "format_stack"): lambda: stack_of(sys._getframe(1)).marked(recorder.region),
+            **replacing(
+                "torch.fx.traceback.format_stack", lambda _: lambda: stack_of(sys._getframe(1)).marked(recorder.region)
+            ),
         }
     finally:
         put(*before)
@@ -160,56 +151,74 @@ def _default_device() -> Iterator[Replacements]:
 
 
 @contextmanager
-def _rerouted(recorder: Syncs, driver: DriverFacts | None) -> Iterator[None]:
-    """Everything that must be different in the process while a prediction is active."""
-    future = torch.__future__
-    # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
-    importlib.import_module("torch._dynamo")
+def _virtual_machine(driver: DriverFacts | None) -> Iterator[None]:
+    """The virtual GPUs are there; `driver` is what they say of themselves."""
     with ExitStack() as stack:
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(backend.machine.end)
         backend.machine.begin(driver)
         stack.enter_context(backend.module_there())
-        # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
-        stack.callback(future.set_swap_module_params_on_conversion, future.get_swap_module_params_on_conversion())
-        future.set_swap_module_params_on_conversion(True)
-        # torch.tensor(..., device=) then shows its copy to the device as an operator.
-        stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
-        torch._C._set_only_lift_cpu_tensors(True)
-        # Optimizers choose their foreach forms by type.
-        # torch.optim deletes its attribute of this name, so it can be had by import only.
-        for module in (_foreach_utils, importlib.import_module("torch.optim.optimizer")):
-            module._foreach_supported_types.append(VirtualTensor)
-            stack.callback(module._foreach_supported_types.remove, VirtualTensor)
-        stack.callback(PINNED.clear)
-        stack.callback(UNFINISHED.clear)
-        stack.callback(collectives.release)
-        stack.callback(compiled.release)
-        replacements: Replacements = {
-            **cuda_api.replacements(),
-            (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),
-            # Recurrent layers would move their weights into one buffer of cuDNN's, which it makes in C++.
-            (torch.nn.RNNBase, "flatten_parameters"): lambda _: None,
-            **stack.enter_context(_stacks_with_nodes(recorder)),
-            **stack.enter_context(_default_device()),
-            **stack.enter_context(cuda_classes.default_type()),
-            **attention.replacements(),
-            **collectives.replacements(),
-            **tensor.replacements(),
-            **modules.replacements(),
-            **compiled.replacements(recorder),
-            **autocast.replacements(),
-            **_labels(recorder),
-            **_batches(recorder),
-            **_functions(recorder),
-            **_warnings_at_lines(),
-            **custom.replacements(),
-            **triton_kernels.replacements(),
-            **threads.replacements(_modes),
-        }
-        for (owner, name), value in replacements.items():
-            stack.enter_context(_replaced(owner, name, value))
         yield
+
+
+@contextmanager
+def _not_compiled(_recorder: Syncs) -> Iterator[Replacements]:
+    with torch.compiler.set_stance("force_eager"):
+        yield {}
+
+
+@contextmanager
+def _parameters_kept(_recorder: Syncs) -> Iterator[Replacements]:
+    """Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter."""
+    future = torch.__future__
+    before = future.get_swap_module_params_on_conversion()
+    future.set_swap_module_params_on_conversion(True)
+    try:
+        yield {}
+    finally:
+        future.set_swap_module_params_on_conversion(before)
+
+
+@contextmanager
+def _copies_shown(_recorder: Syncs) -> Iterator[Replacements]:
+    """torch.tensor(..., device=) shows its copy to the device as an operator."""
+    asked, put = private("torch._C._only_lift_cpu_tensors"), private("torch._C._set_only_lift_cpu_tensors")
+    if asked is None or put is None:
+        yield {}
+        return
+    before = asked()
+    put(True)
+    try:
+        yield {}
+    finally:
+        put(before)
+
+
+@contextmanager
+def _lists_of_tensors(_recorder: Syncs) -> Iterator[Replacements]:
+    """Optimizers choose their forms for lists of tensors by the tensors' type."""
+    lists = [private(f"{module}._foreach_supported_types") for module in _CHOOSE_BY_TYPE]
+    with ExitStack() as stack:
+        for types in lists:
+            if types is not None:
+                types.append(VirtualTensor)
+                stack.callback(types.remove, VirtualTensor)
+        yield {}
+
+
+#: Modules with a list of the types that have forms for lists.
+_CHOOSE_BY_TYPE = ("torch.utils._foreach_utils", "torch.optim.optimizer")
+
+
+@contextmanager
+def _marks_forgotten(_recorder: Syncs) -> Iterator[Replacements]:
+    """Marks on memory, and tensors of collectives, end with the prediction."""
+    try:
+        yield {}
+    finally:
+        compiled.release()
+        collectives.release()
+        UNFINISHED.clear()
+        PINNED.clear()
 
 
 def _labels(recorder: Syncs) -> Replacements:
@@ -245,7 +254,9 @@ def _functions(recorder: Syncs) -> Replacements:
 
 def _batches(recorder: Syncs) -> Replacements:
     """Let loaders tell the recorder of each batch."""
-    owner = dataloader._BaseDataLoaderIter
+    owner = private("torch.utils.data.dataloader._BaseDataLoaderIter")
+    if owner is None:
+        return {}
     load = owner.__next__
 
     @wraps(load)
@@ -270,3 +281,128 @@ def _warnings_at_lines() -> Replacements:
         show(message)
 
     return {(warnings, "_showwarnmsg"): show_at_program_s_line}
+
+
+def _engine(_recorder: Syncs) -> Replacements:
+    return replacing("torch.autograd.Variable._execution_engine", backend.Engine)
+
+
+def _recurrent_weights(_recorder: Syncs) -> Replacements:
+    """Recurrent layers would move their weights into one buffer of cuDNN's, which PyTorch makes in C++."""
+    return {(torch.nn.RNNBase, "flatten_parameters"): lambda _: None}
+
+
+def _without_recorder(replacements: Callable[[], Replacements]) -> Callable[[Syncs], Replacements]:
+    return lambda _recorder: replacements()
+
+
+#: All that is different in the process while a prediction is active, in the order in which it is set up. Settings of
+#: PyTorch come first, since what follows may call PyTorch; they are undone last.
+FEATURES: Final = (
+    Feature("eager", "the program runs as it is written", "compiled code is not followed", _not_compiled),
+    Feature(
+        "parameters",
+        "an optimizer that was made before a model moved holds the model's parameters",
+        "optimizers that were made before a model moved do not train it",
+        _parameters_kept,
+    ),
+    Feature("torch.tensor", "its copy to the device counts", "copies by torch.tensor are not counted", _copies_shown),
+    Feature("foreach", "optimizers launch as on CUDA", "optimizers launch per tensor", _lists_of_tensors),
+    Feature(
+        "marks", "a prediction begins without marks on memory", "pinned memory is not told apart", _marks_forgotten
+    ),
+    Feature(
+        "torch.cuda",
+        "a program finds a GPU in torch.cuda, torch.accelerator and torch.backends",
+        "a program may find no GPU",
+        _without_recorder(cuda_api.replacements),
+    ),
+    Feature("engine", "errors of a backward pass reach the program", "errors of a backward pass may be lost", _engine),
+    Feature("recurrent layers", "no buffer of cuDNN is made", "recurrent layers may fail", _recurrent_weights),
+    Feature(
+        "backward lines",
+        "the lines of the forward pass are kept for the backward pass",
+        "lines of the backward pass are those that called it",
+        _stacks_with_nodes,
+    ),
+    Feature(
+        "default device",
+        "torch.set_default_device takes the virtual device",
+        "a default device of CUDA fails",
+        lambda _: _default_device(),
+    ),
+    Feature(
+        "default type",
+        "torch.set_default_tensor_type takes CUDA's types",
+        "a default type of CUDA fails",
+        lambda _: cuda_classes.default_type(),
+    ),
+    Feature(
+        "attention",
+        "a program is told which form of attention takes its tensors",
+        "a program is told what holds without a GPU",
+        _without_recorder(attention.replacements),
+    ),
+    Feature(
+        "collectives",
+        "ranks talk by gloo, and see the backend that they asked for",
+        "programs with several ranks cannot ask for NCCL",
+        _without_recorder(collectives.replacements),
+    ),
+    Feature(
+        "storages",
+        "storages move, pin and are saved as on CUDA",
+        "what torch.save, torch.load and pin_memory copy is not counted",
+        _without_recorder(tensor.replacements),
+    ),
+    Feature(
+        "modules",
+        "lazy modules, flex_attention and DataParallel work on the device",
+        "lazy modules, flex_attention and DataParallel may fail",
+        _without_recorder(modules.replacements),
+    ),
+    Feature(
+        "torch.compile",
+        "what is compiled runs as it is written, and is marked",
+        "syncs of compiled code are counted as if it were not compiled",
+        compiled.replacements,
+    ),
+    Feature(
+        "autocast",
+        "autocast of CUDA means the virtual device",
+        "autocast leaves all types as they are",
+        _without_recorder(autocast.replacements),
+    ),
+    Feature("labels", "the blocks of record_function are told apart", "there are no labels", _labels),
+    Feature("batches", "a batch begins a step", "the copy of a batch may be taken for the forward pass", _batches),
+    Feature(
+        "functions",
+        "the program's autograd functions begin the forward pass",
+        "some work of the forward pass may be taken for data",
+        _functions,
+    ),
+    Feature(
+        "warnings",
+        "warnings of PyTorch's C++ name the program's line",
+        "warnings name lines of steptrace, and a missing GPU",
+        lambda _: _warnings_at_lines(),
+    ),
+    Feature(
+        "custom operators",
+        "custom operators that are written in Python run their own code",
+        "custom operators of a torch.library.Library are unknown",
+        _without_recorder(custom.replacements),
+    ),
+    Feature(
+        "Triton",
+        "launches of Triton's kernels are noted",
+        "programs with Triton kernels fail",
+        _without_recorder(triton_kernels.replacements),
+    ),
+    Feature(
+        "threads",
+        "threads of the program find the device",
+        "threads of the program find no device",
+        lambda _: threads.replacements(_modes),
+    ),
+)

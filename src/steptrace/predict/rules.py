@@ -23,6 +23,7 @@ from steptrace.predict.memory import PINNED
 from steptrace.predict.operators import is_same_memory
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.tensor import is_virtual, unwrap
+from steptrace.torch_names import has
 
 _CHECKS = "native/BatchLinearAlgebra.cpp: _linalg_check_errors reads infos.any()"
 _SOLVERS = "native/cuda/linalg/BatchLinearAlgebra.cpp"
@@ -72,12 +73,17 @@ SPARSE_JUDGED = frozenset({
 })  # fmt: skip
 
 
+def _entries(tensor: Tensor) -> int:
+    """The entries of a COO tensor, whether coalesced or not; enough to wait for where PyTorch does not say."""
+    return tensor._nnz() if has("torch.Tensor._nnz") else 2
+
+
 def _joins(value: object) -> int:
     """The waits of joining a tensor's indices, 0 if it is no COO tensor that needs it."""
     inner = unwrap(value)
     if not isinstance(inner, Tensor) or inner.layout != torch.sparse_coo:
         return 0
-    return 0 if inner.is_coalesced() or inner._nnz() < 2 else 5
+    return 0 if inner.is_coalesced() or _entries(inner) < 2 else 5
 
 
 def _coalesces(argument: str) -> Callable[[Call], int]:

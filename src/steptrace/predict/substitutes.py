@@ -13,10 +13,13 @@ from torch.library import Library
 
 from steptrace.predict import attention, collectives, recurrent, sync_norm
 from steptrace.predict.operators import FUSED
+from steptrace.predict.pytorch import aten, substitute_table
+from steptrace.predict.tensor import LIMIT
+from steptrace.torch_names import private
 
-_ATEN = torch.ops.aten
-_CONVOLUTION = _ATEN.convolution.default
-_CONVOLUTION_BACKWARD = _ATEN.convolution_backward.default
+_CONVOLUTION: Final[Any] = aten("convolution")
+_CONVOLUTION_BACKWARD: Final[Any] = aten("convolution_backward")
+_UNSCALE: Final[Any] = aten("_amp_foreach_non_finite_check_and_unscale_")
 _IMAGES: Final = 4
 
 
@@ -41,14 +44,17 @@ def _has_channels_last(tensor: Tensor) -> bool:
 
 
 def _rms_norm_backward(*args: Any) -> Any:
-    from torch._decomp.decompositions import _fused_rms_norm_backward
-
-    return _fused_rms_norm_backward(*args)
+    decomposed = private("torch._decomp.decompositions._fused_rms_norm_backward")
+    if decomposed is None:
+        raise NotImplementedError(
+            LIMIT.format("the backward pass of rms_norm with this PyTorch", "use a release from 2.11 to 2.14")
+        )
+    return decomposed(*args)
 
 
 def _group_norm(values: Tensor, *rest: Any, **options: Any) -> Any:
     """CUDA has no kernel for channels that lie last, so their values are copied first."""
-    return _ATEN.group_norm.default.decompose(values.contiguous(), *rest, **options)
+    return torch.ops.aten.group_norm.default.decompose(values.contiguous(), *rest, **options)
 
 
 def _histc(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
@@ -61,7 +67,7 @@ def _unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) 
 
     What is not finite becomes 0, or the weights and every later loss would be NaN.
     """
-    _ATEN._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse_scale)
+    _UNSCALE(gradients, found_inf, inverse_scale)
     found_inf.zero_()
     for gradient in gradients:
         gradient.nan_to_num_(0, 0, 0)
@@ -84,26 +90,28 @@ def _products_of_type() -> dict[Any, Callable[..., Any]]:
 
         return product
 
-    packets = {_ATEN.mm: 2, _ATEN.bmm: 2, _ATEN.addmm: 3, _ATEN.baddbmm: 3}
-    return {
-        getattr(packet, overload): substitute(packet.default, count)
-        for packet, count in packets.items()
-        for overload in ("dtype", "dtype_out")
-        if hasattr(packet, overload)
-    }
+    return substitute_table(
+        *(
+            (f"{name}.{overload}", substitute(aten(name), count))
+            for name, count in {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}.items()
+            for overload in ("dtype", "dtype_out")
+        )
+    )
 
 
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
-    _ATEN.histc.default: _histc,
-    # Of forward-mode derivatives; those without memory know PyTorch's own devices only.
-    _ATEN._efficientzerotensor.default: torch.zeros,
-    _ATEN._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+    **substitute_table(
+        ("histc", _histc),
+        # Of forward-mode derivatives; those without memory know PyTorch's own devices only.
+        ("_efficientzerotensor", torch.zeros),
+        ("_amp_foreach_non_finite_check_and_unscale_", _unscale),
+        ("convolution", _convolution),
+        ("convolution_backward", _convolution_backward),
+        ("_fused_rms_norm_backward", _rms_norm_backward),
+    ),
     **_products_of_type(),
     **attention.SUBSTITUTES,
-    _CONVOLUTION: _convolution,
-    _CONVOLUTION_BACKWARD: _convolution_backward,
-    _ATEN._fused_rms_norm_backward.default: _rms_norm_backward,
     **recurrent.SUBSTITUTES,
     **sync_norm.SUBSTITUTES,
     **collectives.SUBSTITUTES,
@@ -115,10 +123,10 @@ def ensure_registered() -> None:
     """Register what operators do where autograd records, unless this process has done so."""
     if _libraries:
         return
-    aten = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    _libraries.append(aten)
-    aten.impl("group_norm", _group_norm, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
-    for name in FUSED:
+    library = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    _libraries.append(library)
+    library.impl("group_norm", _group_norm, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
+    for name in filter(aten, FUSED):
         # Never called, as virtual tensors come by in Python first: for a device with a kernel of its own autograd takes
         # PyTorch's formula of the operator, and does not compose it.
-        aten.impl(name, getattr(_ATEN, name).default, "PrivateUse1")  # type: ignore[no-untyped-call]
+        library.impl(name, aten(name), "PrivateUse1")  # type: ignore[no-untyped-call]

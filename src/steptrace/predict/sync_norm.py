@@ -3,13 +3,12 @@
 A channel is the second dimension of the values. Statistics of 16-bit values have 32 bits.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-_ATEN = torch.ops.aten
+from steptrace.predict.pytorch import substitute_table
 
 
 def _wide(values: Tensor) -> Tensor:
@@ -109,10 +108,10 @@ def _gradient_of_values(  # noqa: PLR0913
     return made.to(values.dtype)
 
 
-SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = {
-    _ATEN.batch_norm_stats.default: _stats,
-    _ATEN.batch_norm_gather_stats_with_counts.default: _gather_stats,
-    _ATEN.batch_norm_elemt.default: _apply,
-    _ATEN.batch_norm_backward_reduce.default: _reduce_gradients,
-    _ATEN.batch_norm_backward_elemt.default: _gradient_of_values,
-}
+SUBSTITUTES: Final = substitute_table(
+    ("batch_norm_stats", _stats),
+    ("batch_norm_gather_stats_with_counts", _gather_stats),
+    ("batch_norm_elemt", _apply),
+    ("batch_norm_backward_reduce", _reduce_gradients),
+    ("batch_norm_backward_elemt", _gradient_of_values),
+)

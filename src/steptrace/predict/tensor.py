@@ -14,7 +14,9 @@ from steptrace.predict import backend, memory
 from steptrace.predict.backend import index_of
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import SPARSE_PARTS, overload_of
+from steptrace.predict.pytorch import TensorBase, aten, functions_off
 from steptrace.predict.recorder import Syncs
+from steptrace.torch_names import private
 
 #: Names of types in legacy types' names.
 CUDA_TYPE_NAMES = {
@@ -34,8 +36,9 @@ CUDA_TYPE_NAMES = {
 LIMIT = "steptrace predict cannot follow {}, which CUDA can: {}"
 #: What operators nest tensors in; called millions of times, a union of types would be made each time.
 _NESTED = (list, tuple)
-_MAKE_WRAPPER: Any = Tensor._make_wrapper_subclass
-_Storage: Any = torch.storage._StorageBase
+_MAKE_WRAPPER: Any = private("torch.Tensor._make_wrapper_subclass")
+_Storage: Any = private("torch.storage._StorageBase")
+_NO_FUNCTION: Any = private("torch._C._disabled_torch_function_impl")
 
 
 class VirtualStorage(torch.UntypedStorage):
@@ -74,7 +77,14 @@ class VirtualTensor(Tensor):
     _inner: Tensor
     gpu: int
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    @classmethod
+    def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch as for any other tensor; replaced by PyTorch's own way, which takes less time."""
+        with functions_off():
+            return func(*args, **(kwargs or {}))
+
+    if _NO_FUNCTION is not None:
+        __torch_function__ = _NO_FUNCTION
 
     @staticmethod
     def __new__(cls, inner: Tensor, gpu: int = 0, *, is_view: bool = False) -> "VirtualTensor":
@@ -105,7 +115,7 @@ class VirtualTensor(Tensor):
 
         if any(not issubclass(kind, VirtualTensor) and is_wrapper(kind) for kind in types):
             return NotImplemented  # other subclasses hold tensors of ours rather than the other way round
-        with torch._C.DisableTorchFunction():
+        with functions_off():
             return run(func, args, kwargs or {})
 
     # What a CUDA tensor says of itself
@@ -135,7 +145,7 @@ class VirtualTensor(Tensor):
         """The same values with zeros between them; C++ takes compressed sparse tensors for dense ones."""
         if self.layout in (torch.strided, torch.sparse_coo):
             return super().to_dense(dtype, masked_grad=masked_grad)
-        return torch.ops.aten._to_dense.default(self, dtype, masked_grad)  # type: ignore[no-any-return]
+        return aten("_to_dense")(self, dtype, masked_grad)  # type: ignore[no-any-return]
 
     def as_subclass(self, _cls: Any) -> Any:
         """Raise: C++ would make a second tensor of Python's out of this one."""
@@ -215,7 +225,7 @@ class VirtualTensor(Tensor):
 
 
 #: Sets `tensor.data`, which mypy takes for a tensor rather than a property.
-SET_DATA: Any = vars(torch._C.TensorBase)["data"].__set__
+SET_DATA: Any = getattr(TensorBase, "data").__set__  # noqa: B009 - a property of C++'s
 
 # Tensors print the name of a subclass; a CUDA tensor prints "tensor(...)".
 VirtualTensor.__name__ = "tensor"
@@ -257,8 +267,9 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
 
     That on the class rather than in a mode, because the loader's pinning thread has no modes.
     """
-    to, is_storage = _Storage.to, torch.is_storage
-    reduce: Any = Tensor._reduce_ex_internal
+    to: Any = getattr(_Storage, "to", None)
+    is_storage = torch.is_storage
+    reduce: Any = private("torch.Tensor._reduce_ex_internal")
 
     def pin_memory(self: Tensor, _device: object = None) -> Tensor:
         return self if self in PINNED else PINNED.add(self.clone())
@@ -293,11 +304,11 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         return copied
 
     return {
-        (_Storage, "to"): moved,
+        **({} if to is None else {(_Storage, "to"): moved}),
+        **({} if reduce is None else {(Tensor, "_reduce_ex_internal"): reduce_ex_internal}),
         (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
         (Tensor, "pin_memory"): pin_memory,
-        (Tensor, "_reduce_ex_internal"): reduce_ex_internal,
         (Tensor, "is_pinned"): lambda self, _device=None: self in PINNED,
     }
 
@@ -309,4 +320,4 @@ def _copied_whole(target: Any, source: Any) -> None:
     whole = ((torch.empty(0, dtype=torch.uint8).set_(one), one) for one in (source, target))
     of, to = (VirtualTensor(one, 0) if isinstance(storage, VirtualStorage) else one for one, storage in whole)
     virtual = [of] if is_virtual(of) else []
-    Syncs.active.ran(overload_of(torch.ops.aten._to_copy.default), ((of,), {}), virtual, to, None)
+    Syncs.active.ran(overload_of(aten("_to_copy")), ((of,), {}), virtual, to, None)

@@ -18,6 +18,7 @@ from torch import Tensor
 from steptrace.predict.memory import Marks
 from steptrace.predict.meta import META, on_meta, to_meta
 from steptrace.predict.operators import Overload, tensors_of
+from steptrace.predict.pytorch import has_kernel
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import map_tensors
 
@@ -174,8 +175,7 @@ def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs
 
 
 def _has_cpu_kernel(overload: Overload) -> bool:
-    name, has = overload.func.name(), torch._C._dispatch_has_kernel_for_dispatch_key
-    return overload.namespace == "aten" and any(has(name, key) for key in _ON_CPU)
+    return overload.namespace == "aten" and any(has_kernel(overload.func.name(), key) for key in _ON_CPU)
 
 
 def _is_narrow(tensor: Tensor) -> bool:

@@ -1,0 +1,374 @@
+"""The names of PyTorch that steptrace uses although PyTorch does not document them.
+
+Any release of PyTorch may rename or remove such a name. So each one has a row here: what it is used for, the releases
+that were seen to have it, and what is lost without it. Modules of `steptrace.predict` get these names from `private`
+alone, which returns None where PyTorch has none. A missing name then costs the feature that needs it. The answer says
+so (`missing`). A prediction is refused only without a name that is `needed`.
+
+Does not import PyTorch before it is asked for a name.
+"""
+
+import importlib
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, Literal
+
+#: The first and the last release that all rows were tried on; a row names its own where it differs.
+OLDEST: Final = (2, 11)
+NEWEST: Final = (2, 14)
+
+#: What uses a name: a prediction, one on several ranks, or the measurement of a program.
+Area = Literal["predict", "ranks", "measure"]
+
+
+@dataclass(frozen=True)
+class PrivateName:
+    """One name.
+
+    Attributes:
+        owner: the module, class or object that has it, from `torch` on.
+        attribute: its name there.
+        reason: what it is used for.
+        lost: what is lost where PyTorch does not have it.
+        needed: whether nothing can be predicted without it.
+        area: what uses it.
+        since: the first release that has it.
+        until: the last release that has it.
+    """
+
+    owner: str
+    attribute: str
+    reason: str
+    lost: str
+    needed: bool = False
+    area: Area = "predict"
+    since: tuple[int, int] = OLDEST
+    until: tuple[int, int] = NEWEST
+
+    @property
+    def path(self) -> str:
+        """Owner and attribute, as Python writes them."""
+        return f"{self.owner}.{self.attribute}"
+
+    def is_expected_in(self, version: str) -> bool:
+        """Whether a release should have it: all later ones than were tried should."""
+        release = release_of(version)
+        return self.since <= release and (release <= self.until or self.until == NEWEST)
+
+
+def release_of(version: str) -> tuple[int, int]:
+    """The first two numbers of a version of PyTorch, such as "2.13.0+cpu"."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _rows(reason: str, lost: str, *paths: str, **more: Any) -> tuple[PrivateName, ...]:
+    """A row for each of some names that are used and lost together."""
+    return tuple(PrivateName(*path.rpartition(".")[::2], reason, lost, **more) for path in paths)
+
+
+_DEVICE: Final = "no device can be registered, so nothing can be predicted"
+_NO_SYNCS: Final = "the counts may be wrong"
+_BACKWARD_LINES: Final = "work of the backward pass is taken for work of the forward pass"
+
+NAMES: Final[tuple[PrivateName, ...]] = (
+    # The virtual device.
+    *_rows(
+        "the virtual device is PyTorch's spare backend, implemented in Python",
+        _DEVICE,
+        "torch._C._acc.PrivateUse1Hooks",
+        "torch._C._acc.DeviceGuard",
+        "torch._C._acc.register_python_privateuseone_hook",
+        "torch._C._acc.register_python_privateuseone_device_guard",
+        "torch._C._autograd.DeviceType",
+        "torch.utils.backend_registration.rename_privateuse1_backend",
+        needed=True,
+    ),
+    *_rows(
+        "a tensor of the device holds one of the CPU, and its operators come by in Python",
+        "no tensor can be on the device, so nothing can be predicted",
+        "torch.Tensor._make_wrapper_subclass",
+        "torch.utils._python_dispatch.TorchDispatchMode",
+        needed=True,
+    ),
+    *_rows(
+        "what an operator takes, returns and writes to is read from its schema",
+        "no operator can be run on the device, so nothing can be predicted",
+        "torch.ops.aten.detach.default._schema",
+        needed=True,
+    ),
+    *_rows(
+        "what is asked of tensors inside an operator is not the program's",
+        "questions within operators take longer",
+        "torch._C.DisableTorchFunction",
+    ),
+    *_rows(
+        "functions of PyTorch see a tensor of the device as any other",
+        "calls on tensors of the device take longer",
+        "torch._C._disabled_torch_function_impl",
+    ),
+    *_rows(
+        "whether another library has taken the spare backend",
+        "a conflict with another library's device is not told in plain words",
+        "torch._C._get_privateuse1_backend_name",
+    ),
+    *_rows(
+        "PyTorch answers which accelerator it has",
+        "code that asks for the accelerator may find none",
+        "torch._C._get_accelerator",
+        "torch._C._accelerator_getAccelerator",
+    ),
+    *_rows(
+        "answers about the accelerator that PyTorch remembers are forgotten at a prediction's ends",
+        "code may get an answer about the accelerator that PyTorch gave before the prediction",
+        "torch._utils._get_device_module",
+        "torch.cuda._check_bf16_tensor_supported",
+    ),
+    *_rows(
+        "errors of a backward pass reach the program as they are",
+        "a program that fails in its backward pass may end without its error",
+        "torch.autograd.Variable._execution_engine",
+    ),
+    *_rows(
+        "a tensor's device and data are read and set past its class",
+        "nested and distributed tensors, and tensors that change sides, may name another device",
+        "torch._C.TensorBase",
+    ),
+    # What is called and where.
+    *_rows(
+        "the running autograd node tells that a backward pass runs, and whose",
+        _BACKWARD_LINES,
+        "torch._C._current_autograd_node",
+    ),
+    *_rows(
+        "the line of the forward pass is kept with each autograd node",
+        "lines of the backward pass are those that called it",
+        "torch.fx.traceback.format_stack",
+    ),
+    *_rows(
+        "a batch arrives from a loader",
+        "what copies a batch may be taken for the forward pass",
+        "torch.utils.data.dataloader._BaseDataLoaderIter",
+    ),
+    *_rows(
+        "the arguments of `to` are read as PyTorch reads them",
+        "modules that are moved to the device may fail",
+        "torch._C._nn._parse_to",
+    ),
+    *_rows(
+        "attention and one_hot take the way that they take on CUDA",
+        "attention is made of plain products, and one_hot compares instead of scattering",
+        "torch._C._nn.scaled_dot_product_attention",
+        "torch._C._nn.one_hot",
+    ),
+    *_rows(
+        "what a composite operator is made of runs as PyTorch's C++ makes it",
+        "in inference mode some operators are made of others than on CUDA",
+        "torch.ops.aten.detach.default._op_dk",
+        "torch._C.DispatchKey",
+    ),
+    *_rows(
+        "whether an operator is made of others, and whether the CPU has a kernel of it",
+        "in inference mode operators that are made of others are counted as one",
+        "torch._C._dispatch_has_kernel_for_dispatch_key",
+    ),
+    *_rows(
+        "whether a transform of functions (torch.func) is running",
+        "the gradients of prod and cumprod under torch.func count syncs that PyTorch does not make",
+        "torch._C._are_functorch_transforms_active",
+    ),
+    *_rows(
+        "a custom operator that is written in Python runs its own code",
+        "custom operators are counted as unknown",
+        "torch._library.custom_ops.OPDEFS",
+        "torch._library.custom_ops.CustomOpDef",
+        "torch._C._EnableTorchFunction",
+    ),
+    *_rows(
+        "gradients on the host are left out where tensors have no values",
+        "programs that trace with fake tensors may fail",
+        "torch._subclasses.FakeTensor",
+    ),
+    *_rows(
+        "whether two tensors share memory",
+        "copies of a tensor to itself may be counted",
+        "torch.UntypedStorage._cdata",
+    ),
+    *_rows(
+        "values of sparse tensors are counted",
+        "the syncs of sparse products are counted as if they were not coalesced",
+        "torch.Tensor._nnz",
+    ),
+    *_rows(
+        "whether a program that failed fails on the CPU as well",
+        "a failure of the program's may be reported as steptrace's",
+        "torch.utils._pytree.tree_map",
+    ),
+    # Modules, optimizers, storages.
+    *_rows(
+        "a copy to the device by torch.tensor shows as an operator",
+        _NO_SYNCS + ": torch.tensor(..., device='cuda') is not counted",
+        "torch._C._only_lift_cpu_tensors",
+        "torch._C._set_only_lift_cpu_tensors",
+    ),
+    *_rows(
+        "optimizers choose their forms for lists of tensors",
+        "optimizers run a kernel for each tensor, and the estimate is too high",
+        "torch.utils._foreach_utils._foreach_supported_types",
+        "torch.optim.optimizer._foreach_supported_types",
+    ),
+    *_rows(
+        "modules keep their parameters as they are moved",
+        "lazy modules, and modules that are moved in inference mode, may fail",
+        "torch.nn.Module._apply",
+        "torch.Tensor._make_subclass",
+        "torch.nn.parameter.UninitializedTensorMixin",
+    ),
+    *_rows(
+        "flex_attention runs as it is written",
+        "programs with flex_attention may fail in their backward pass",
+        "torch.nn.attention.flex_attention.flex_attention_hop",
+        "torch._higher_order_ops.flex_attention.sdpa_dense",
+    ),
+    *_rows(
+        "torch.compile of a module gives a module of the same kind as without steptrace",
+        "a compiled module is the module itself, without `_orig_mod` in its names",
+        "torch._dynamo.eval_frame.OptimizedModule",
+    ),
+    *_rows(
+        "DataParallel gives a batch to one GPU",
+        "programs with DataParallel fail",
+        "torch.nn.parallel.scatter_gather.Scatter",
+    ),
+    *_rows(
+        "storages move between the host and the device, as torch.save and torch.load do",
+        "a checkpoint is loaded to the CPU, and what saving copies is not counted",
+        "torch.storage._StorageBase",
+        "torch.Tensor._reduce_ex_internal",
+    ),
+    # Attention, mixed precision, operators that only a GPU has.
+    *_rows(
+        "which form of attention is on, and in which order they are tried",
+        "attention is made of plain products",
+        "torch._C._get_sdp_priority_order",
+        "torch._C._get_math_sdp_enabled",
+        "torch._C._get_flash_sdp_enabled",
+        "torch._C._get_mem_efficient_sdp_enabled",
+        "torch._C._get_cudnn_sdp_enabled",
+    ),
+    *_rows(
+        "a program asks which form of attention takes its tensors",
+        "the program is told what holds without a GPU",
+        "torch._C._is_flash_attention_available",
+        "torch._C._can_use_flash_attention",
+        "torch._C._can_use_mem_efficient_attention",
+        "torch._C._can_use_cudnn_attention",
+    ),
+    *_rows(
+        "autocast on the device casts what CUDA's casts",
+        "autocast leaves all types as they are",
+        "torch._C.DispatchKeySet",
+        "torch._C._ExcludeDispatchKeyGuard",
+    ),
+    *_rows(
+        "the backward pass of rms_norm",
+        "programs with rms_norm fail in their backward pass",
+        "torch._decomp.decompositions._fused_rms_norm_backward",
+    ),
+    *_rows(
+        "what a build with CUDA says of itself",
+        "the program is told that PyTorch was built without CUDA",
+        "torch._C._has_cuda",
+        "torch._C._has_cudnn",
+    ),
+    # Several ranks.
+    *_rows(
+        "ranks talk by gloo, and see the backend that they asked for",
+        "programs with several ranks cannot ask for NCCL",
+        "torch.distributed.distributed_c10d._new_process_group_helper",
+        "torch.distributed.distributed_c10d._get_object_coll_device",
+        "torch.distributed.distributed_c10d._get_default_timeout",
+        "torch.distributed.distributed_c10d._get_default_group",
+        "torch.distributed.distributed_c10d._world",
+        "torch.distributed.ProcessGroup._get_backend_name",
+        area="ranks",
+    ),
+    *_rows(
+        "tensors of a collective live as long as NCCL holds them",
+        "the memory of several ranks is too high",
+        "torch._C._current_graph_task_id",
+        area="ranks",
+    ),
+    # Measuring.
+    *_rows(
+        "files are named as in a trace",
+        "source lines of a measurement do not match those in its trace",
+        "torch.profiler.python_tracer._prefix_regex",
+    ),
+)
+_BY_PATH: Final = {row.path: row for row in NAMES}
+_ABSENT: Final = object()
+
+
+def _look_up(path: str) -> Any:
+    """The object of this name, `_ABSENT` where PyTorch has none. Modules that are not imported yet are."""
+    first, *rest = path.split(".")
+    found: Any = importlib.import_module(first)
+    for number, part in enumerate(rest, 1):
+        below = getattr(found, part, _ABSENT)
+        is_last = number == len(rest)
+        # A package may hide one of its modules: `torch.optim` deletes the name, others give it to a function.
+        if below is _ABSENT or not (is_last or isinstance(below, ModuleType | type)):
+            with suppress(ImportError):
+                below = importlib.import_module(".".join((first, *rest[:number])))
+        if below is _ABSENT:
+            return _ABSENT
+        found = below
+    return found
+
+
+def private(path: str) -> Any:
+    """What PyTorch has by this name; None where it has nothing.
+
+    Raises:
+        KeyError: the name has no row in `NAMES`.
+    """
+    found = _look_up(_BY_PATH[path].path)
+    return None if found is _ABSENT else found
+
+
+def owner_of(path: str) -> Any:
+    """What has the name as its attribute: a module, class or object.
+
+    Raises:
+        KeyError: the name has no row in `NAMES`.
+    """
+    return _look_up(_BY_PATH[path].owner)
+
+
+def has(path: str) -> bool:
+    """Whether PyTorch has something by this name.
+
+    Raises:
+        KeyError: the name has no row in `NAMES`.
+    """
+    return _look_up(_BY_PATH[path].path) is not _ABSENT
+
+
+def missing(*areas: Area) -> list[PrivateName]:
+    """The rows of these areas whose names this PyTorch should have and does not."""
+    torch: Any = importlib.import_module("torch")
+    if not torch.distributed.is_available():  # a build without it runs on one rank alone
+        areas = tuple(area for area in areas if area != "ranks")
+    return [
+        row
+        for row in NAMES
+        if row.area in areas and row.is_expected_in(torch.__version__) and _look_up(row.path) is _ABSENT
+    ]
+
+
+def told(rows: Iterable[PrivateName]) -> list[str]:
+    """A sentence on each missing name, for the answer."""
+    return [f"this PyTorch has no {row.path}: {row.lost}" for row in rows]
