@@ -226,7 +226,7 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
         read = args[1:] if overload.packet in _OVERWRITE else args
         Syncs.active.reads(overload.name, tensors_of((*read, *kwargs.values())))
     result = func(*args, **kwargs)
-    if Syncs.active is not None and Syncs.active.region_of(torch._C._current_autograd_node()) is not None:
+    if Syncs.active is not None and Syncs.active.region_of(current_node()) is not None:
         compiled.runs_on_host(overload, args, result)
     return result
 
