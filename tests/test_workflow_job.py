@@ -9,7 +9,7 @@ import pytest
 
 from processes import gone, wait_for
 from steptrace.tasks import Task, read_task, write_tasks
-from steptrace.workflow.job import PARENT
+from steptrace.processes import WORKFLOW
 from steptrace.workflow.made import state_of
 
 TASK = Task(name="reports/index", key="k", inputs=("in.txt",), outputs=("out.txt", "folder"), attempt=3)
@@ -90,7 +90,7 @@ def test_it_ends_with_the_process_that_started_it() -> None:
     Path("script.py").write_text(sleeps)
     starts = (
         "import os, subprocess, sys\n"
-        f"os.environ[{PARENT!r}] = str(os.getpid())\n"
+        f"os.environ[{WORKFLOW!r}] = str(os.getpid())\n"
         "job = [sys.executable, '-m', 'steptrace.workflow.job']\n"
         f"subprocess.run([*job, {TASK.name!r}, '--log', 'a.log', '--', 'script.py'])"
     )
@@ -99,6 +99,6 @@ def test_it_ends_with_the_process_that_started_it() -> None:
         snakemake.kill()
     pid = int(Path("pid").read_text())
     wait_for(lambda: gone(pid), seconds=60)
-    late = job("open('late', 'w')", **{PARENT: "999999999"})
+    late = job("open('late', 'w')", **{WORKFLOW: "999999999"})
     assert late.returncode == 1
     assert not Path("late").exists()

@@ -19,6 +19,8 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 #: Between the request to end and the kill.
 _GRACE_S: Final = 3.0
+#: The environment variable with the process id of the Snakemake that starts jobs.
+WORKFLOW: Final = "STEPTRACE_WORKFLOW"
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -101,6 +103,21 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
+
+
+def require_workflow() -> None:
+    """Exit if the Snakemake that started this process has ended meanwhile.
+
+    A process that only compares its parent with the one that it had at first would miss an end before that.
+    """
+    workflow = int(os.environ.get(WORKFLOW, "0"))
+    if workflow and os.getppid() != workflow:
+        try:
+            os.kill(workflow, 0)  # a container's runtime, or a shell, may stand between
+        except ProcessLookupError:
+            sys.exit(1)
+        except PermissionError:
+            pass
 
 
 def in_words(code: int) -> str:

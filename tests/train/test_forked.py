@@ -1,5 +1,6 @@
-"""Trainings that are forked: the same as by processes of their own, and ended with whoever asked for them."""
+"""Checks that are forked: the same as programs of their own, and ended with whoever asked for them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,121 +9,126 @@ from pathlib import Path
 
 import psutil
 import pytest
-from msgspec.structs import asdict
 
 from processes import gone, wait_for
-from steptrace.config.schema import ScaleConfig
-from steptrace.record import read_status, read_steps
+from steptrace.record import read_status
 from steptrace.train import forked
-from steptrace.train.main import main
 
-JOB = [sys.executable, "-IS", forked.__file__, "steptrace.train.supervise"]
-HOLDER = """
-import os
+#: Stands for the workflow's job: it checks variants in forks.
+CHECKS = """
+import sys
+from pathlib import Path
 from steptrace.train import forked
-forked.start_server()
-print(os.environ[forked.VARIABLE], flush=True)
-input()
+from steptrace.train.supervise import Job, supervise
+
+module = "steptrace.train.equivalence"
+forked.preload(module)
+jobs = [
+    Job(Path(out), [sys.executable, "-m", module, "--config", config, "--reference", config, "--out", out])
+    for config, out in zip(sys.argv[1::2], sys.argv[2::2], strict=True)
+]
+for job, status in supervise(jobs, at_once=2):
+    pass
 """
-# Notes which process trains.
+# Notes the command line of the process that checks.
 OWN_LOSS = """
+import os, time
 from pathlib import Path
 from steptrace.workloads.masked_losses import IgnoreIndexLoss
 
 
 class Loss(IgnoreIndexLoss):
     def forward(self, output, target):
-        Path("trains.txt").write_text(Path("/proc/self/cmdline").read_text())
+        Path("checks.txt").write_text(f"{os.getpid()} {Path('/proc/self/cmdline').read_text()}")
         return super().forward(output, target)
+
+
+class Endless(Loss):
+    def forward(self, output, target):
+        super().forward(output, target)
+        time.sleep(10_000)
 """
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux alone")
-
-
-@pytest.fixture(scope="module")
-def server():
-    """A server's address, and the process that it lives as long as."""
-    left = {name: value for name, value in os.environ.items() if name != forked.VARIABLE}
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER], env=left, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        yield holder.stdout.readline().strip(), psutil.Process(holder.pid)
-        holder.kill()
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEPTRACE_FOLDER", str(tmp_path / "locks"))
+    monkeypatch.delenv(forked.VARIABLE, raising=False)
     Path("own_losses.py").write_text(OWN_LOSS)
     return tmp_path
 
 
-def start(address, config, out):
-    """Start a job of the workflow: a supervised training."""
-    command = [*JOB, "--out", out, "--cpu", "--"]
-    training = [sys.executable, "-m", "steptrace.train", str(config), "--out", out]
-    return subprocess.Popen([*command, *training], env={**os.environ, forked.VARIABLE: address})
-
-
 @pytest.fixture
 def config_of(folder, write_config):  # noqa: ARG001 - its folder is the working directory
-    def config(loss="Loss", **scale):
-        scale = {"scale": asdict(ScaleConfig(name="cpu", warmup_steps=2, **scale))} if scale else {}
-        return write_config({"loss": {"_target_": f"own_losses.{loss}"}, "python_path": ["."]} | scale)
+    def config(loss):
+        target = {"loss": {"_target_": f"own_losses.{loss}"}, "python_path": ["."]}
+        return str(write_config(target, name=f"{loss}.yaml"))
 
     return config
 
 
-@pytest.fixture
-def endless(config_of):
-    return config_of(timed_steps=10**8, at_most_s=1e6)
+def start(*arguments):
+    return subprocess.Popen([sys.executable, "-c", CHECKS, *arguments], stdout=subprocess.DEVNULL)
 
 
-def training_of(holder):
-    """The process that trains, once it does."""
-    wait_for(Path("trains.txt").exists)
-    (supervisor,) = next(one for one in holder.children() if "_serve" in " ".join(one.cmdline())).children()
-    return supervisor, *supervisor.children()
+def checking():
+    """The process that checks, once it does."""
+    wait_for(lambda: Path("checks.txt").exists() and Path("checks.txt").read_text())
+    return psutil.Process(int(Path("checks.txt").read_text().split()[0]))
 
 
-def test_a_forked_run_trains_as_any_other(server, config_of):
-    assert start(server[0], config_of(), "forked").wait(120) == 0
-    assert read_status(Path("forked")).status == "ok", Path("forked", "train.log").read_text()
-    assert "_serve" in Path("trains.txt").read_text()
-    assert main([str(config_of()), "--out", "own"]) == 0
-    losses = [read_steps(Path(out))["loss"].tolist() for out in ("forked", "own")]
-    assert losses[0] == losses[1] != []
+def test_a_forked_check_gives_what_any_other_does(config_of):
+    config = config_of("Loss")
+    assert start(config, "forked/equivalence").wait(600) == 0
+    assert read_status(Path("forked/equivalence")).status == "ok", Path("forked/equivalence/train.log").read_text()
+    assert "forked.preload" in Path("checks.txt").read_text()
+    command = [sys.executable, "-m", "steptrace.train.equivalence", "--config", config, "--reference", config]
+    subprocess.run([*command, "--out", "own/equivalence"], check=True)
+    assert "forked.preload" not in Path("checks.txt").read_text()
+    documents = [json.loads(Path(out, "equivalence/equivalence.json").read_text()) for out in ("forked", "own")]
+    assert documents[0] == documents[1]
 
 
-def test_without_a_server_a_job_is_a_process_of_its_own(folder):  # noqa: ARG001 - the working directory
-    program = [sys.executable, "-c", "import os; print(open(f'/proc/{os.getppid()}/cmdline').read())"]
-    command = [*JOB, "--out", "run", "--", *program]
-    subprocess.run(command, env={**os.environ, forked.VARIABLE: "0"}, check=True, timeout=1500)
-    (line,) = read_status(Path("run")).log_tail
-    assert "steptrace.train.supervise" in line
-    assert "_serve" not in line
-
-
-def test_a_forked_run_that_fails(server, config_of):
-    assert start(server[0], config_of("Lost"), "run").wait(120) == 0
-    status = read_status(Path("run"))
-    assert (status.status, status.exit_code) == ("failed", 1)
+def test_one_that_fails_does_not_harm_the_next(config_of):
+    job = start(config_of("Lost"), "lost/equivalence", config_of("Loss"), "whole/equivalence")
+    assert job.wait(600) == 0
+    status = read_status(Path("lost/equivalence"))
+    assert (status.status, status.exit_code) == ("failed", 2)
     assert "own_losses.Lost" in status.error
+    assert read_status(Path("whole/equivalence")).status == "ok"
 
 
-def test_a_forked_run_that_a_signal_ends(server, endless):
-    job = start(server[0], endless, "run")
-    training_of(server[1])[1].send_signal(signal.SIGKILL)
+def test_one_that_a_signal_ends(config_of):
+    job = start(config_of("Endless"), "check/equivalence")
+    checking().send_signal(signal.SIGKILL)
     assert job.wait(60) == 0
-    assert (read_status(Path("run")).status, read_status(Path("run")).signal) == ("killed", 9)
+    assert (read_status(Path("check/equivalence")).status, read_status(Path("check/equivalence")).signal) == (
+        "killed",
+        9,
+    )
 
 
-@pytest.mark.parametrize("who", ["job", "workflow"])  # the second ends the server
-def test_a_forked_run_ends_with_its_job_and_with_the_workflow(server, endless, who):
-    job = start(server[0], endless, "run")
-    processes = training_of(server[1])
-    (job if who == "job" else server[1]).kill()
-    wait_for(lambda: all(gone(process.pid) for process in processes))
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_with_its_job(config_of, number):
+    job = start(config_of("Endless"), "check/equivalence")
+    process = checking()
+    job.send_signal(number)
     assert job.wait(60) != 0
-    assert not Path("run/status.json").exists()
+    wait_for(lambda: gone(process.pid))
+    assert not Path("check/equivalence/status.json").exists()
+
+
+def test_trainings_are_programs_of_their_own(monkeypatch):
+    monkeypatch.setattr(forked, "_preloaded", set(forked.PROGRAMS))
+    python = [sys.executable, "-m"]
+    assert forked.forked_program([*python, "steptrace.train", "config.yaml"], os.environ) is None
+    assert forked.forked_program([*python, "steptrace.train.equivalence"], os.environ) is not None
+
+
+def test_nothing_is_forked_where_that_is_turned_off(monkeypatch):
+    monkeypatch.setenv(forked.VARIABLE, "0")
+    forked.preload("steptrace.train.equivalence")
+    assert forked.forked_program([sys.executable, "-m", "steptrace.train.equivalence"], os.environ) is None

@@ -173,32 +173,29 @@ def test_a_kill(new_project, trial: int) -> None:
     check_whole(project, before, unnoted=int(kind in LONG))
 
 
-#: How many kills of processes where trainings are forked, which train for real: a fifth of the others.
+#: How many kills of processes where checks are forked, which train for real: a fifth of the others.
 FORKED_KILLS = KILLS // 5
 
 
 def tree(folder: Path) -> dict[str, list[int]]:
-    """Of a folder's processes the server, the jobs that ask it for forks, its forks, and what those have forked."""
+    """Of a folder's processes Snakemake, the jobs that check variants, their forks, and the trainings."""
     lines = processes(folder)
-    of_server = {pid for pid, line in lines.items() if line[1:2] == [b"-c"] and b"forked import _serve" in line[2]}
+    checks = {pid for pid, line in lines.items() if tuple(line[1:3]) == VICTIMS["checks"]}
     parents = {}
-    for pid in of_server:
+    for pid in checks:
         with contextlib.suppress(psutil.NoSuchProcess):
             parents[pid] = psutil.Process(pid).ppid()
-    server = [pid for pid, parent in parents.items() if parent not in of_server]
-    forks = [pid for pid, parent in parents.items() if parent in server]
     return {
         "snakemake": [pid for pid, line in lines.items() if tuple(line[1:3]) == VICTIMS["snakemake"]],
-        "server": server,
-        "job": [pid for pid, line in lines.items() if any(part.endswith(b"/forked.py") for part in line[:4])],
-        "fork": forks,
-        "training": [pid for pid, parent in parents.items() if parent in forks],
+        "checks": [pid for pid, parent in parents.items() if parent not in checks],
+        "fork": [pid for pid, parent in parents.items() if parent in checks],
+        "training": [pid for pid, line in lines.items() if tuple(line[1:3]) == VICTIMS["training"]],
     }
 
 
 @pytest.fixture
 def forking(small_study: str, tmp_path: Path) -> Project:
-    """A project of two variants that train, in processes forked from one that has imported PyTorch."""
+    """A project of two variants that train; their checks are forks of a process that has imported PyTorch."""
 
     class Forking(Project):
         @property
@@ -223,12 +220,12 @@ def forking(small_study: str, tmp_path: Path) -> Project:
 
 
 @pytest.mark.parametrize("trial", range(FORKED_KILLS))
-def test_a_kill_where_trainings_are_forked(forking: Project, trial: int) -> None:
+def test_a_kill_where_checks_are_forked(forking: Project, trial: int) -> None:
     """Of a process of one kind, some time after the first or a later one of its kind has appeared."""
-    chance, kinds = random.Random(1000 + trial), ("snakemake", "server", "job", "fork", "training")
-    kind, wanted, delay = kinds[trial % len(kinds)], chance.randint(1, 4), chance.uniform(0, 0.8)
-    delay = chance.uniform(1, 12) if kind in ("snakemake", "server") else delay
-    wanted = 1 if kind in ("snakemake", "server") else wanted
+    chance, kinds = random.Random(1000 + trial), ("fork", "checks", "snakemake", "training")
+    kind = kinds[trial % len(kinds)]
+    wanted = {"snakemake": 1, "checks": chance.randint(1, 2)}.get(kind, chance.randint(1, 4))
+    delay = chance.uniform(1, 25) if kind == "snakemake" else chance.uniform(0, 0.8)
     number = signal.SIGKILL if chance.random() < 0.7 or kind == "snakemake" else signal.SIGTERM
     running = forking.start(start_new_session=True)
     kill_one(running, kind, lambda: tree(forking.folder)[kind], number, wanted, delay)

@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 from steptrace.machine import visible_gpus
+from steptrace.processes import WORKFLOW
 from steptrace.root import ROOT
-from steptrace.train import forked
-from steptrace.workflow.job import PARENT
 from steptrace.workflow.rules import (
     ALL_CORES,
     CHECKS,
@@ -37,8 +36,7 @@ if GPUS_HERE:
 # Where commands find things. Not params: a moved checkout or environment is no reason to run anything again.
 os.environ |= {
     "STEPTRACE_PYTHON": sys.executable,
-    "STEPTRACE_FORKED": str(forked.__file__),
-    PARENT: str(os.getpid()),
+    WORKFLOW: str(os.getpid()),
     "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
     "STEPTRACE_EXTENSION": str(ROOT / "ext" / "giou"),
     "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),
@@ -55,5 +53,3 @@ wildcard_constraints:
 
 onstart:
     before_the_first_job(RULES, gpus_here=GPUS_HERE)
-    if GPUS_HERE:
-        forked.start_server()

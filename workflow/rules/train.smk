@@ -30,7 +30,7 @@ for study in STUDIES:
             shell:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
-                exec "$STEPTRACE_PYTHON" -IS "$STEPTRACE_FORKED" steptrace.train.supervise --out $run --planned {params.takes} \
+                exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out $run --planned {params.takes} \
                     --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
                     results/{wildcards.study}/{wildcards.variant}/config.yaml --out $run --repeat {wildcards.repeat}
                 """
@@ -59,6 +59,6 @@ for study in STUDIES:
                 attempt=RULES.attempt(f"results/{{study}}/{what}"),
             shell:
                 """
-                exec "$STEPTRACE_PYTHON" -IS "$STEPTRACE_FORKED" steptrace.workflow.checks {params.what} results/{wildcards.study} \
+                exec "$STEPTRACE_PYTHON" -m steptrace.workflow.checks {params.what} results/{wildcards.study} \
                     --gpus {resources.gpu} --at-once {threads} --timeout $STEPTRACE_TIMEOUT_S >{log} 2>&1
                 """

@@ -32,7 +32,7 @@ from steptrace.documents.run import LOG_FILE, RunStatus, Status
 from steptrace.errors import exit_with
 from steptrace.files import user_folder
 from steptrace.machine import gpu_ids, visible_gpus
-from steptrace.processes import Children, in_words
+from steptrace.processes import Children, in_words, require_workflow
 from steptrace.record import marks_of, result_of, write_document
 from steptrace.tasks import read_task
 from steptrace.train.forked import forked_program
@@ -118,6 +118,7 @@ def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None 
         SystemExit: the parent has ended, or a signal stops this process; no child is left.
     """
     parent, waiting, running = os.getppid(), list(jobs), list[_Run]()
+    require_workflow()
     told = _Wait()
     with Children() as children:
         while waiting or running:

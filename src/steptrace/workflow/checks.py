@@ -3,7 +3,8 @@
     python -m steptrace.workflow.checks equivalence|prediction results/STUDY
 
 The variants and their keys are those of the plan's task `results/STUDY/CHECK`, whose record is CHECK.json. What has
-ended well under the same key is not done again, so an edit of one variant costs one child.
+ended well under the same key is not done again, so an edit of one variant costs one child. The children are forks of
+this process, which imports PyTorch once for all of them; programs of a study of commands are started.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from steptrace.config.study import GPU_CONFIG
@@ -21,6 +23,7 @@ from steptrace.format import printable
 from steptrace.launch.main import SHARED_VARIABLE
 from steptrace.record import finished
 from steptrace.tasks import read_task
+from steptrace.train.forked import preload
 from steptrace.train.supervise import Job, supervise
 from steptrace.workflow.made import write_record
 
@@ -54,21 +57,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document = json.loads((options.study / "study.json").read_text(encoding="utf-8"))
     references = {variant["name"]: variant["reference"] for variant in document["variants"]}
     task = read_task(f"{options.study.as_posix()}/{options.what}")
-    jobs = []
+    jobs, of_command = list[Job](), False
     for variant, key in (task.parts or {}).items():
         folder = options.study / variant
         status = finished(folder / options.what)
         if status is not None and status.key == key:
             continue
-        config = read_yaml(folder / "config.yaml")
+        of_command = "program" in read_yaml(folder / "config.yaml")
         if options.what == "equivalence":
             gpus, reference = options.gpus, references[variant]
-            jobs.append(equivalence_job(folder, reference, of_command="program" in config, gpus=gpus, key=key))
+            jobs.append(equivalence_job(folder, reference, of_command=of_command, gpus=gpus, key=key))
         else:
-            jobs.append(prediction_job(folder, of_command="program" in config, key=key))
+            jobs.append(prediction_job(folder, of_command=of_command, key=key))
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // options.at_once))
-    with scratch_folder() as shared:
-        os.environ[SHARED_VARIABLE] = shared  # a baseline's outputs are computed once for all
+    with ExitStack() as stack:
+        if of_command:
+            # A baseline's outputs are computed once for all. Forks may not inherit such a folder: they would remove it.
+            os.environ[SHARED_VARIABLE] = stack.enter_context(scratch_folder())
+        elif jobs:
+            preload(jobs[0].command[2])
         for job, status in supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None):
             name = job.out.relative_to(options.study.parent).as_posix()
             print(printable(f"{name}: {status.status} after {status.wall_s:.1f} s {status.error or ''}"), flush=True)  # noqa: T201

@@ -14,15 +14,12 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TextIO
 
 from steptrace.errors import EXIT_INTERRUPTED
-from steptrace.processes import die_with
+from steptrace.processes import die_with, require_workflow
 from steptrace.tasks import read_task
 from steptrace.workflow.made import write_record
-
-#: The environment variable with the process id of the Snakemake that starts jobs.
-PARENT: Final = "STEPTRACE_WORKFLOW"
 
 
 class _Both:
@@ -47,22 +44,10 @@ class _Both:
         return getattr(self._stream, name)
 
 
-def end_with_snakemake() -> None:
-    """Have this process end when the Snakemake that started it does, or now if it already has."""
-    parent = int(os.environ.get(PARENT, "0"))
-    if parent and os.getppid() != parent:
-        try:
-            os.kill(parent, 0)  # a container's runtime, or a shell, may stand between
-        except ProcessLookupError:
-            sys.exit(1)
-        except PermissionError:
-            pass
-    die_with(os.getppid())
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    end_with_snakemake()
+    require_workflow()
+    die_with(os.getppid())
     parser = argparse.ArgumentParser(description="Run a script of the workflow and record what it has made.")
     parser.add_argument("task")
     parser.add_argument("--log", type=Path, required=True)
