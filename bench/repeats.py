@@ -2,10 +2,10 @@
 
     python bench/repeats.py [--runs 20] [--study masked_loss] [--variant boolean_mask] [--timed-steps N]
 
-The same variant is trained twice N times each way, in rounds of random order. Fresh trainings are
-new programs. Forked ones share one process that has imported PyTorch, so they share the seed of Python's hashes and the
-layout of addresses; A and B have such a process each: forks
-of one process alone would be more alike than trainings of two calls of the workflow. The forks are made by this script alone: the product forks no timed training.
+The same variant is trained twice N times each way, in rounds of random order. Fresh trainings are new programs. Forked
+ones share one process that has imported PyTorch, so they share the seed of Python's hashes and the layout of addresses.
+A and B have such a process each: forks of one process alone would be more alike than trainings of two calls of the
+workflow. The forks are made by this script alone: the product forks no timed training.
 
 Printed are the medians of the runs' median step times, the standard deviation of their logarithms between runs and the
 typical one within a run, and in how many of the resampled A/A comparisons of 3, 5 and 10 runs the interval of

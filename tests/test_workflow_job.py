@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from processes import gone, wait_for
-from steptrace.tasks import Task, read_task, write_tasks
 from steptrace.processes import WORKFLOW
+from steptrace.tasks import Task, read_task, write_tasks
 from steptrace.workflow.made import state_of
 
 TASK = Task(name="reports/index", key="k", inputs=("in.txt",), outputs=("out.txt", "folder"), attempt=3)

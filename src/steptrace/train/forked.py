@@ -25,7 +25,8 @@ _preloaded = set[str]()
 def preload(module: str) -> None:
     """Import one of `PROGRAMS`, so that children of this process that run it are forks.
 
-    The environment has to be final before, since PyTorch reads some of it when it is imported. This process must not use CUDA, start threads or keep a `tempfile.TemporaryDirectory`, since the forks would inherit them.
+    The environment has to be final before, since PyTorch reads some of it when it is imported. The forks inherit what
+    this process has, so it must not use CUDA, start threads or keep a `tempfile.TemporaryDirectory`.
     """
     if sys.platform != "linux" or os.environ.get(VARIABLE) == "0":
         return
