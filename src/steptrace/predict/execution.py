@@ -167,6 +167,9 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         raise
 
 
+VirtualTensor._run = staticmethod(run)
+
+
 def _own_code(overload: Overload) -> Callable[..., Any] | None:
     """The Python code of an operator that is none of PyTorch's and has no rule."""
     if overload.namespace in _PYTORCHS_OWN or _rules_of(overload) is not None:

@@ -5,7 +5,7 @@ A tensor wraps a CPU tensor that holds its values, or a meta tensor, which has n
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -76,6 +76,9 @@ class VirtualTensor(Tensor):
 
     _inner: Tensor
     gpu: int
+    #: Runs an operator by its overload, arguments and named arguments: `steptrace.predict.execution` sets it, which
+    #: needs this class.
+    _run: ClassVar[Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]]
 
     @classmethod
     def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -111,12 +114,10 @@ class VirtualTensor(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        from steptrace.predict.execution import run
-
         if any(not issubclass(kind, VirtualTensor) and is_wrapper(kind) for kind in types):
             return NotImplemented  # other subclasses hold tensors of ours rather than the other way round
         with functions_off():
-            return run(func, args, kwargs or {})
+            return cls._run(func, args, kwargs or {})
 
     # What a CUDA tensor says of itself
 
