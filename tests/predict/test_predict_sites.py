@@ -17,8 +17,8 @@ from steptrace.documents import probe
 from steptrace.documents.base import convert
 from steptrace.documents.prediction import predicted_step
 from steptrace.predict import Prediction, Rule, Site, predict_syncs
-from steptrace.predict.execution import use_rules
 from steptrace.predict.recorder import Syncs
+from steptrace.predict.rules import RuleTable
 
 HERE = __file__
 
@@ -241,9 +241,9 @@ def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s():
 
     with predict_syncs():
         assert counted() == 1
-    with predict_syncs(rules=[waits("nonzero", 2)]):
+    with predict_syncs(rules=[waits("nonzero", 2)]) as syncs:
         assert counted() == 2
-        use_rules([waits("nonzero", 3)])
+        syncs.rules = RuleTable([waits("nonzero", 3)])
         assert counted() == 3
     with predict_syncs(rules=[waits("masked_fill_", 2)]) as syncs:
         assert counted() == 1  # all others are forgotten

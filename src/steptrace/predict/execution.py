@@ -1,9 +1,10 @@
-"""One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
+"""One operator call on the virtual device: place it, judge it by the rules, compute it on the CPU, wrap the results."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from enum import Enum, auto
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -11,10 +12,10 @@ from torch import Tensor
 from steptrace.predict import backend, collectives, compiled, custom, uncomputed
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import Overload, overload_of, tensors_of
-from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off, overload_name
+from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off
 from steptrace.predict.recorder import Syncs
-from steptrace.predict.rule import Call, Rule
-from steptrace.predict.rules import RULES, SPARSE_JUDGED
+from steptrace.predict.rule import Call
+from steptrace.predict.rules import SPARSE_JUDGED, RuleTable
 from steptrace.predict.substitutes import SUBSTITUTES
 from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh
 from steptrace.predict.threads import stop_if_ended
@@ -40,7 +41,8 @@ _RUNS_BY_KEY = has("torch.ops.aten.detach.default._op_dk")
 #: Operators that write to their first argument without reading it.
 _OVERWRITE = {"copy_", "fill_", "zero_"}
 
-_PACK = aten("_pack_padded_sequence")
+#: Takes lengths from the host alone.
+_PACK = "_pack_padded_sequence"
 _TO_COPY = aten("_to_copy")
 _NESTED = (list, tuple)
 
@@ -63,8 +65,8 @@ def _inside_composite() -> Iterator[None]:
         _inside.composite = before
 
 
-#: The position of what `copy_` copies.
-_SOURCE = 1
+#: The positions of what `_to_copy` and `copy_` copy.
+_MOVED, _SOURCE = 0, 1
 #: By the identity of an operator, which is not to be hashed at every call.
 _substitutes = {id(operator): function for operator, function in SUBSTITUTES.items()}
 #: Types of devices that name the virtual one; C++ may have got "cuda" from PyTorch's own Python.
@@ -93,86 +95,121 @@ class VirtualDevice(DispatchMode):  # type: ignore[misc]
             return run(func, args, kwargs or {})
 
 
-def _by_op(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
-    return {op: [rule for rule in rules if rule.op == op] for op in dict.fromkeys(rule.op for rule in rules)}
+#: The rows of PyTorch's operators alone, for tensors that are used after their prediction.
+_BUILT_IN: Final = RuleTable()
 
 
-_TABLE = _by_op(RULES)
-#: What a thread enters to find the device, for operators that are written in Python.
-_modes: Callable[[], Any] = VirtualDevice
-#: The rows by operator, replaced for the time of a prediction by those with the user's own.
-_table = _TABLE
-#: The rows of each overload that has come by, None where the table has none.
-_rows: dict[Overload, list[Rule] | None] = {}
+def _rules() -> RuleTable:
+    """The rows by which the active prediction judges."""
+    recorder = Syncs.active
+    return _BUILT_IN if recorder is None or recorder.rules is None else recorder.rules
 
 
-def use_modes(modes: Callable[[], Any]) -> None:
-    """From now on enter these modes for operators that are written in Python."""
-    global _modes
-    _modes = modes
+class _Place(Enum):
+    """Where an operator runs."""
+
+    HOST = auto()
+    #: In inference mode composite operators arrive whole: what they are made of comes by one by one.
+    PARTS = auto()
+    DEVICE = auto()
 
 
-def use_rules(extra: Sequence[Rule]) -> None:
-    """From now on judge by the table and by `extra`, of which a row replaces the table's rows of the same name."""
-    global _table
-    _table = _TABLE | _by_op(extra)
-    _rows.clear()
+class _Call:
+    """One call of an operator, whatever mixture of devices it is called with.
 
+    `tensors` are those among the arguments, `virtual` those of them that lie on the device.
+    """
 
-def _rules_of(overload: Overload) -> list[Rule] | None:
-    """The rows of an operator, by its overload or else its name; None if the table has none."""
-    if overload not in _rows:
-        name = overload.packet if overload.namespace == "aten" else overload.name
-        _rows[overload] = _table.get(f"{name}.{overload_name(overload.func)}") or _table.get(name)
-    return _rows[overload]
+    __slots__ = ("args", "kwargs", "overload", "tensors", "virtual")
+
+    def __init__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.overload, self.args, self.kwargs = overload_of(func), args, kwargs
+        self.tensors = tensors_of(args)
+        if kwargs:
+            self.tensors += tensors_of(kwargs.values())
+        self.virtual = [tensor for tensor in self.tensors if isinstance(tensor, VirtualTensor)]
 
 
 def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Run one operator, whatever mixture of devices it is called with."""
-    overload = overload_of(func)
-    tensors = tensors_of(args)
-    if kwargs:
-        tensors += tensors_of(kwargs.values())
-    virtual = [tensor for tensor in tensors if isinstance(tensor, VirtualTensor)]
-    if not virtual and not (overload.takes_device and _names_virtual(args, kwargs)):
-        return _run_on_host(overload, args, kwargs)
-    if overload.is_composite:
-        # In inference mode composite operators arrive whole. PyTorch's own C++ takes them apart, as on a GPU, and not
-        # `func.decompose`, which prefers decompositions in Python that are made of other operators.
-        with VirtualDevice(), _inside_composite():  # catches factories inside, too
-            by_key = _RUNS_BY_KEY and _COMPOSITE is not None
-            return func._op_dk(_COMPOSITE, *args, **kwargs) if by_key else func.decompose(*args, **kwargs)
+    """Run one operator: find its place, judge it by the rules, compute its results, wrap them.
+
+    Raises:
+        RuntimeError: CUDA would raise it, for tensors of the host where it takes none.
+    """
+    call = _Call(func, args, kwargs)
+    place = _place(call)
+    if place is _Place.HOST:
+        return _run_on_host(call.overload, call.args, kwargs)
+    if place is _Place.PARTS:
+        return _run_parts(func, args, kwargs)
     failed = None
-    if (code := _own_code(overload)) is not None:
+    if (code := _own_code(call.overload)) is not None:
         try:
-            return custom.run(code, _modes, args, kwargs)
+            return custom.run(code, _modes(), args, kwargs)
         except Exception as error:  # it may ask for a real GPU
             failed = error
-    if func is _PACK and is_virtual(args[1]):
-        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
-    if 0 < len(virtual) < len(tensors):
-        if overload.packet in _ASSIGN and not is_virtual(args[0]):
-            args = _copied_for_assignment(args)
-            if not any(map(is_virtual, tensors_of(args))):
-                return _run_on_host(overload, args, kwargs)
-        _refuse_host(overload, args, tensors)
-    node = current_node()
-    if Syncs.active is not None:
-        _judge(Syncs.active, overload, (args, kwargs), tensors, node)
+    node, recorder = current_node(), Syncs.active
+    if recorder is not None:
+        _judge(recorder, call.overload, (call.args, kwargs), call.tensors, node)
     try:
-        return _run_on_device(overload, args, kwargs, tensors, virtual, node)
+        result, gpu = _compute(call)
+        wrapped = _wrap_results(call, result, gpu)
     except Exception:
         if failed is not None:
             raise failed from None
         raise
+    if recorder is not None and not call.overload.is_view and not (call.virtual[0].gpu if gpu is None else gpu):
+        recorder.ran(call.overload, (call.args, kwargs), call.virtual, wrapped, node)
+    return wrapped
 
 
 VirtualTensor._run = staticmethod(run)
 
 
+def _place(call: _Call) -> _Place:
+    """Where an operator runs. Single values that PyTorch copies to the host to assign them there are copied.
+
+    Raises:
+        RuntimeError: CUDA does not take these tensors together.
+    """
+    overload, args = call.overload, call.args
+    if not call.virtual and not (overload.takes_device and _names_virtual(args, call.kwargs)):
+        return _Place.HOST
+    if overload.is_composite:
+        return _Place.PARTS
+    if overload.namespace != "aten":
+        return _Place.DEVICE
+    if overload.packet == _PACK and is_virtual(args[1]):
+        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
+    if 0 < len(call.virtual) < len(call.tensors):
+        if overload.packet in _ASSIGN and not is_virtual(args[0]):
+            call.args = _copied_for_assignment(args)
+            if not any(map(is_virtual, tensors_of(call.args))):
+                return _Place.HOST
+        _refuse_host(overload, call.args, call.tensors)
+    return _Place.DEVICE
+
+
+def _run_parts(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Take a composite operator apart as PyTorch's own C++ does on a GPU.
+
+    `func.decompose` prefers decompositions in Python that are made of other operators; it stands in where PyTorch does
+    not let its C++ be called.
+    """
+    with VirtualDevice(), _inside_composite():  # catches factories inside, too
+        by_key = _RUNS_BY_KEY and _COMPOSITE is not None
+        return func._op_dk(_COMPOSITE, *args, **kwargs) if by_key else func.decompose(*args, **kwargs)
+
+
+def _modes() -> Callable[[], Any]:
+    """What a thread enters to find the device, for operators that are written in Python."""
+    recorder = Syncs.active
+    return VirtualDevice if recorder is None or recorder.modes is None else recorder.modes
+
+
 def _own_code(overload: Overload) -> Callable[..., Any] | None:
     """The Python code of an operator that is none of PyTorch's and has no rule."""
-    if overload.namespace in _PYTORCHS_OWN or _rules_of(overload) is not None:
+    if overload.namespace in _PYTORCHS_OWN or _rules().rows_of(overload) is not None:
         return None
     return custom.python_code(overload)
 
@@ -201,7 +238,7 @@ def _names_virtual(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 def _refuse_host(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
     """Raise as CUDA does for a tensor of the host among those of a GPU; a single value may lie there, and indices."""
-    if overload.namespace != "aten" or overload.packet in _TAKE_FROM_HOST:
+    if overload.packet in _TAKE_FROM_HOST:
         return
     indices = set(map(id, args[1])) if overload.is_index else set()
     for together in _by_place(args) if overload.packet.startswith("_foreach_") else (tensors,):
@@ -241,7 +278,7 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
     name = overload.name
     if not overload.is_view:
         recorder.operator()
-    rules = _rules_of(overload)
+    rules = _rules().rows_of(overload)
     region = recorder.region_of(node) if rules is not None else None
     if rules is not None:
         bound = Call(overload.bind(args, kwargs))
@@ -275,15 +312,9 @@ def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
     return not is_virtual(source) and source.dim() > 0
 
 
-def _run_on_device(
-    overload: Overload,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    tensors: Sequence[Tensor],
-    virtual: Sequence[VirtualTensor],
-    node: object,
-) -> Any:
-    """Run on the tensors inside. Results are virtual unless the call names another device or returns an argument."""
+def _compute(call: _Call) -> tuple[Any, int | None]:
+    """The results on the CPU, and the GPU on which they lie; None where the call takes them to the host."""
+    overload, args, kwargs = call.overload, call.args, call.kwargs
     inner_args = _insides(args)
     inner_kwargs = dict(zip(kwargs, _insides(tuple(kwargs.values())), strict=True)) if kwargs else {}
     gpu: int | None
@@ -291,31 +322,40 @@ def _run_on_device(
         gpu = backend.index_of(torch.device(target)) if torch.device(target).type in _VIRTUAL else None
         inner_kwargs["device"] = torch.device("cpu")
     else:
-        gpu = virtual[0].gpu if virtual else backend.device_index()
+        gpu = call.virtual[0].gpu if call.virtual else backend.device_index()
     if "pin_memory" in inner_kwargs:
         inner_kwargs["pin_memory"] = False
-    if overload.func is _TO_COPY:
-        inner_kwargs.pop("layout", None)  # C++ takes a compressed sparse tensor for a strided one, and names that
-        if is_virtual(args[0]) is not (gpu is not None):
-            # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
-            inner_kwargs["non_blocking"] = False
-    if overload.func is _TO_COPY and gpu is None:
-        result = uncomputed.to_host(overload, inner_args[0], inner_kwargs.get("dtype"))
-        if not inner_args[0].is_meta:
-            result = overload.func(*inner_args, **inner_kwargs)
-        if kwargs.get("non_blocking"):
-            UNFINISHED.add(PINNED.add(result))
-    elif overload.copied == _SOURCE and not is_virtual(args[0]):
-        result = inner_args[0].copy_(uncomputed.to_host(overload, inner_args[_SOURCE]))
-        if overload.bind(args, kwargs)["non_blocking"] and result in PINNED:
-            UNFINISHED.add(result)
-    else:
-        function = _substitutes.get(id(overload.func), overload.func)
-        result = uncomputed.run(overload, function, inner_args, inner_kwargs, _insides(tensors))
-    wrapped = _wrap_results(overload, args, kwargs, virtual, result, gpu)
-    if Syncs.active is not None and not overload.is_view and not (virtual[0].gpu if gpu is None else gpu):
-        Syncs.active.ran(overload, (args, kwargs), virtual, wrapped, node)
-    return wrapped
+    if overload.copied == _MOVED:
+        return _moved(call, inner_args, inner_kwargs, gpu), gpu
+    if overload.copied == _SOURCE and not is_virtual(args[0]):
+        return _copied_to_host(call, inner_args), gpu
+    function = _substitutes.get(id(overload.func), overload.func)
+    return uncomputed.run(overload, function, inner_args, inner_kwargs, _insides(call.tensors)), gpu
+
+
+def _moved(call: _Call, inner_args: list[Any], inner_kwargs: dict[str, Any], gpu: int | None) -> Any:
+    """The result of `_to_copy`: a copy to a GPU, or to the host where `gpu` is None."""
+    overload = call.overload
+    inner_kwargs.pop("layout", None)  # C++ takes a compressed sparse tensor for a strided one, and names that
+    if is_virtual(call.args[0]) is not (gpu is not None):
+        # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
+        inner_kwargs["non_blocking"] = False
+    if gpu is not None:
+        return uncomputed.run(overload, overload.func, inner_args, inner_kwargs, _insides(call.tensors))
+    result = uncomputed.to_host(overload, inner_args[0], inner_kwargs.get("dtype"))
+    if not inner_args[0].is_meta:
+        result = overload.func(*inner_args, **inner_kwargs)
+    if call.kwargs.get("non_blocking"):
+        UNFINISHED.add(PINNED.add(result))
+    return result
+
+
+def _copied_to_host(call: _Call, inner_args: list[Any]) -> Any:
+    """The result of `copy_` from the device into a tensor of the host."""
+    result = inner_args[0].copy_(uncomputed.to_host(call.overload, inner_args[_SOURCE]))
+    if call.overload.bind(call.args, call.kwargs)["non_blocking"] and result in PINNED:
+        UNFINISHED.add(result)
+    return result
 
 
 def _insides(values: Sequence[Any]) -> list[Any]:
@@ -330,15 +370,9 @@ def _insides(values: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _wrap_results(
-    overload: Overload,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    virtual: Sequence[VirtualTensor],
-    result: Any,
-    gpu: int | None,
-) -> Any:
+def _wrap_results(call: _Call, result: Any, gpu: int | None) -> Any:
     """Give in-place and `out=` arguments back as themselves, and wrap everything new unless it lies on the host."""
+    overload, args, kwargs, virtual = call.overload, call.args, call.kwargs, call.virtual
     returns = overload.given_back
     if not returns:
         _refresh_written(overload, args, kwargs)

@@ -28,11 +28,11 @@ from steptrace.engine.frames import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError, code_of
 from steptrace.estimate.driver import DriverFacts, driver_facts
 from steptrace.estimate.gpus import gpu_named
-from steptrace.predict.execution import use_rules
 from steptrace.predict.fault import fault_report
-from steptrace.predict.recorder import Prediction
+from steptrace.predict.recorder import Prediction, Syncs
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
+from steptrace.predict.rules import RuleTable
 from steptrace.rank import ALONE, Rank
 from steptrace.record import PREDICTION_FILE, write_document
 from steptrace.train.distributed import stay_on_this_machine
@@ -97,7 +97,7 @@ def _predict_step(config: DictConfig, rank: Rank, path: Path, driver: DriverFact
     """The syncs of a step behind those that set up; the training ends with this call, before its group does."""
     with predict_syncs(driver=driver) as syncs:
         try:
-            training = _assembled(config, rank)
+            training = _assembled(config, rank, syncs)
             for _ in range(1 if rank.alone else 3):
                 train_step(training)
             syncs.reset()
@@ -121,14 +121,14 @@ def _raised_at(error: BaseException) -> str:
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-def _assembled(config: DictConfig, rank: Rank) -> Training:
+def _assembled(config: DictConfig, rank: Rank, syncs: Syncs) -> Training:
     """The config's training on "cuda", built from its seed, without the processes of a loader: they make no syncs.
 
     A compiled model is followed as its eager one, and a note tells that it is another one.
     """
     device = torch.device("cuda")
     training = assembled(config, device, config.seed, lambda: endless(build_loader(config, device, config.seed)), rank)
-    use_rules([*declared_rules(training.model), *declared_rules(training.loss)])
+    syncs.rules = RuleTable([*declared_rules(training.model), *declared_rules(training.loss)])
     return training
 
 

@@ -3,8 +3,8 @@
 import gc
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -143,6 +143,10 @@ class Syncs:
 
     def __init__(self) -> None:
         self._thread = _Thread(threading.get_ident())
+        #: The rows by which operators are judged, a `steptrace.predict.rules.RuleTable`, and the context that a thread
+        #: enters to find the device. `predict_syncs` sets both.
+        self.rules: Any = None
+        self.modes: Callable[[], AbstractContextManager[None]] | None = None
         #: Held while counts change or are read; memory that is freed meanwhile may change them in the same thread.
         self._lock = threading.RLock()
         self._helpers: list[Helper] = []

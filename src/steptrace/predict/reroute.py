@@ -43,6 +43,7 @@ from steptrace.predict.places import running_line, stack_of
 from steptrace.predict.pytorch import replacing
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Rule
+from steptrace.predict.rules import RuleTable
 from steptrace.predict.tensor import VirtualTensor
 from steptrace.torch_names import missing, private, told
 
@@ -83,8 +84,7 @@ def predict_syncs(rules: Sequence[Rule] = (), *, driver: DriverFacts | None = No
         backend.ensure_registered()
         substitutes.ensure_registered()
         autocast.ensure_registered()
-        execution.use_rules(rules)
-        execution.use_modes(_modes)
+        recorder.rules, recorder.modes = RuleTable(rules), _modes
         for row in missing("predict", "ranks"):
             recorder.lacks(*told([row]))
         # Creating an optimizer imports it, and it wants to see torch.cuda as it is.

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from steptrace.estimate.launches import isin_sorts
 from steptrace.predict.memory import PINNED
-from steptrace.predict.operators import is_same_memory
+from steptrace.predict.operators import Overload, is_same_memory
+from steptrace.predict.pytorch import overload_name
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.tensor import is_virtual, unwrap
 from steptrace.torch_names import has
@@ -384,3 +385,24 @@ RULES: tuple[Rule, ...] = (
     *_TORCHVISION,
     *_FSDP,
 )
+
+
+def _by_operator(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
+    return {op: [rule for rule in rules if rule.op == op] for op in dict.fromkeys(rule.op for rule in rules)}
+
+
+class RuleTable:
+    """The rows by operator: those above and a prediction's own."""
+
+    def __init__(self, extra: Sequence[Rule] = ()) -> None:
+        """`extra`: rows that replace those above of the same name."""
+        self._rows = _by_operator(RULES) | _by_operator(extra)
+        self._found: dict[Overload, list[Rule] | None] = {}
+
+    def rows_of(self, overload: Overload) -> list[Rule] | None:
+        """The rows of an operator, by its overload or by its name; None if the table has none."""
+        if overload not in self._found:
+            name = overload.packet if overload.namespace == "aten" else overload.name
+            by_overload = self._rows.get(f"{name}.{overload_name(overload.func)}")
+            self._found[overload] = by_overload or self._rows.get(name)
+        return self._found[overload]
