@@ -11,10 +11,11 @@ from steptrace.estimate.constants import shipped
 from steptrace.estimate.cudnn import computed_flop
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
+from steptrace.estimate.queue import GraphLaunch
 from steptrace.estimate.rules import kind_of
-from steptrace.estimate.step import FollowedStep, estimate_step, estimate_variants, largest_batch
+from steptrace.estimate.step import FollowedStep, estimate_step, estimate_variants, items_of, largest_batch
 from steptrace.estimate.times import kernel_seconds
-from steptrace.estimate.work import converted_bytes, kernels_of, moved_bytes
+from steptrace.estimate.work import Kernel, converted_bytes, kernels_of, moved_bytes
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:
@@ -570,3 +571,41 @@ def test_one_gpu_has_no_communication():
 def test_copies_of_fsdp_are_covered():
     copy = call("fsdp.all_gather_copy_in.default", [tensor(10**7)], [tensor(10**7)])
     assert estimate([copy], "H100").covered_pct == 100
+
+
+def test_a_queue_of_items_is_estimated_as_the_operators_that_it_stands_for():
+    calls = [product(4096), add(10**7), all_reduce(10**6, phase="backward")]
+    followed = FollowedStep(calls, devices=2, queue=[0, 1, 2, -1], syncs=1)
+    same = estimate_step(FollowedStep((), items=items_of(followed), devices=2, syncs=1), gpu_named("H100"))
+    expected = estimate_step(followed, gpu_named("H100"))
+    assert same.step_ms == expected.step_ms
+    assert (same.launches, same.work, same.exposed_ms) == (expected.launches, expected.work, expected.exposed_ms)
+
+
+def test_a_graph_s_kernels_are_launched_at_once():
+    kernels = [Kernel(kind="elementwise", bytes=1e3, shape=str(number)) for number in range(500)]
+    alone, graph = (
+        estimate_step(FollowedStep((), items=items), gpu_named("H100"))
+        for items in (kernels, [GraphLaunch(kernels=tuple(kernels))])
+    )
+    assert (alone.launches, graph.launches) == (500, 1)
+    assert (alone.limited_by, graph.host_ms[1] < 0.1) == ("launches", True)
+    assert graph.gpu_ms[0] > 0.5 * alone.gpu_ms[0]
+    assert graph.step_ms[1] < alone.step_ms[0]
+
+
+def test_a_class_that_varies_with_the_library_s_version_has_a_wide_band_and_says_so():
+    given = images(64, 128, 56, 56, dtype="float16", last=True)
+    whole, grouped = (
+        call(
+            "aten.convolution_backward.default",
+            [given, given, images(128, 128 // groups, 3, 3, dtype="float16", last=True)],
+            [given, images(128, 128 // groups, 3, 3, dtype="float16", last=True)],
+            flop=10**12 // groups,
+        )
+        for groups in (1, 4)
+    )
+    both = [estimate([one], "H100") for one in (whole, grouped)]
+    assert [one.work[0].varies for one in both] == [False, True]
+    widths = [one.gpu_ms[1] / one.gpu_ms[0] for one in both]
+    assert widths[1] > 1.2 * widths[0]

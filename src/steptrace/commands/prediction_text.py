@@ -249,6 +249,8 @@ def _compared(one: Estimate) -> list[str]:
 
 def _work(one: Estimate) -> list[str]:
     """What each class of kernels does, of the classes with most of the GPU's work."""
+    from steptrace.findings.estimated import tested_words
+
     shown = [work for work in one.work if work.share_pct >= 1][:_CLASSES]
     if not shown:
         return []
@@ -261,7 +263,7 @@ def _work(one: Estimate) -> list[str]:
             fmt.significant(work.flop / 1e12) if work.flop else _NONE,
             fmt.significant(work.bytes / 1e9),
             fmt.count(work.launches),
-            "yes" if work.tested else "no",
+            tested_words(work),
         )
         for work in shown
     ]

@@ -113,6 +113,7 @@ class ClassWork:
         launches: per step.
         share_pct: of the estimated GPU work, in the middle of the draws.
         tested: whether kernels of this class and format were held to published measurements.
+        varies: whether the version of PyTorch and its libraries moves them by a factor, so that their band is wide.
     """
 
     kind: str
@@ -122,6 +123,7 @@ class ClassWork:
     launches: float
     share_pct: float
     tested: bool
+    varies: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

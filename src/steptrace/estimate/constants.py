@@ -36,6 +36,7 @@ class Efficiency:
         spread_memory: of log(memory).
         shape: of a single shape's time.
         tested: whether kernels of this class and format were held to published measurements.
+        varies: whether the version of PyTorch and its libraries moves them by a factor, so that their spread is wide.
     """
 
     arithmetic: float = 0.5
@@ -47,6 +48,7 @@ class Efficiency:
     spread_memory: float = 0.3
     shape: float = 0.15
     tested: bool = False
+    varies: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from steptrace.estimate.work import Kernel
 #: Items between two syncs that are simulated one by one; of more, neighbours are taken together.
 _MOST_ITEMS: Final = 4000
 _AT_ONCE: Final = 1000
+#: Different rows that are remembered.
+_MOST_KNOWN: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -105,17 +107,17 @@ def simulate(
     has_syncs = any(isinstance(item, Sync) for item in order)
     if not has_syncs and not len(collectives):
         return Timeline(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT))
-    numbered = _numbered(order)
+    numbered, stretches = _numbered(order), _Stretches(seconds, launches, per_launch)
     if has_syncs:  # behind the last sync nothing is under way: the step begins and ends there
         last = max(place for place, (item, _) in enumerate(numbered) if isinstance(item, Sync))
         state = _State()
-        _run(numbered[last + 1 :] + numbered[: last + 1], state, seconds, launches, per_launch, collectives)
+        _run(numbered[last + 1 :] + numbered[: last + 1], state, stretches, per_launch, collectives)
         return Timeline(state.host, gpu, host, communication, state.exposed)
     state = _State()
-    _run(numbered, state, seconds, launches, per_launch, collectives)
-    _run(numbered, state, seconds, launches, per_launch, collectives)  # as the host runs ahead, a second one is another
+    _run(numbered, state, stretches, per_launch, collectives)
+    _run(numbered, state, stretches, per_launch, collectives)  # as the host runs ahead, a second one is another
     second, waited = _end(state), state.exposed.copy()
-    _run(numbered, state, seconds, launches, per_launch, collectives)
+    _run(numbered, state, stretches, per_launch, collectives)
     step = np.maximum(_end(state) - second, np.maximum(gpu, host))
     return Timeline(step, gpu, host, communication, state.exposed - waited)
 
@@ -139,15 +141,14 @@ def _numbered(order: Sequence[Item | int]) -> _Numbered:
 def _run(
     order: _Numbered,
     state: _State,
-    seconds: Draws,
-    launches: Draws,
+    stretches: "_Stretches",
     per_launch: Draws,
     collectives: Sequence[Draws],
 ) -> None:
     """Move the state through a queue."""
-    for places, (item, number) in _stretches(order):
+    for places, (item, number) in _rows(order):
         if places:
-            _kernels(np.array(places), state, seconds, launches, per_launch)
+            stretches.run(places, state)
         if isinstance(item, Sync):
             state.host = np.maximum(state.host, state.kernels)
         elif isinstance(item, Collective):
@@ -155,13 +156,15 @@ def _run(
             start = np.maximum(state.host, state.collectives)
             start = np.maximum(start, state.kernels) if item.after_kernels else start
             state.collectives = start + collectives[number]
+        elif isinstance(item, GraphLaunch):
+            state.host = state.host + per_launch
         elif isinstance(item, Join):
             waits = np.maximum(state.collectives - state.kernels, 0.0)
             state.exposed = state.exposed + waits
             state.kernels = state.kernels + waits
 
 
-def _stretches(order: _Numbered) -> Iterator[tuple[list[int], tuple[Item | None, int]]]:
+def _rows(order: _Numbered) -> Iterator[tuple[list[int], tuple[Item | None, int]]]:
     """Kernels in a row, and the item of another kind that ends the row."""
     places: list[int] = []
     for item, number in order:
@@ -174,31 +177,43 @@ def _stretches(order: _Numbered) -> Iterator[tuple[list[int], tuple[Item | None,
         yield places, (None, 0)
 
 
-def _kernels(
-    places: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-    state: _State,
-    seconds: Draws,
-    launches: Draws,
-    per_launch: Draws,
-) -> None:
-    """Launch and run kernels in a row.
+class _Stretches:
+    """Rows of kernels: what each adds to the queue does not depend on what ran before, so equal rows are computed once.
 
-    The last one ends at the latest of: what ran before and all of them; for each of them, its launch and it and all
-    behind it.
+    The last kernel of a row ends at the latest of: what ran before and then all of them; for each of them its launch,
+    and then it and all behind it.
     """
-    group = max(1, -(-len(places) // _MOST_ITEMS))
-    launched = np.cumsum(launches[places])
-    total, latest = np.zeros(COUNT), state.kernels - state.host
-    for start in range(0, len(places), _AT_ONCE * group):
-        block = places[start : start + _AT_ONCE * group]
-        taken = seconds[block]
-        first = launched[start : start + len(block)] - launches[block] + 1
-        if group > 1:
-            taken = np.add.reduceat(taken, np.arange(0, len(block), group), axis=0)
-            first = first[::group]
-        ends = total + np.cumsum(taken, axis=0)
-        before = ends - taken
-        latest = np.maximum(latest, np.max(np.outer(first, per_launch) - before, axis=0))
-        total = ends[-1]
-    state.kernels = state.host + latest + total
-    state.host = state.host + launched[-1] * per_launch
+
+    def __init__(self, seconds: Draws, launches: Draws, per_launch: Draws) -> None:
+        self._seconds, self._launches, self._per_launch = seconds, launches, per_launch
+        self._known: dict[tuple[int, ...], tuple[Draws, Draws, float]] = {}
+
+    def run(self, places: Sequence[int], state: _State) -> None:
+        """Launch and run these kernels."""
+        key = tuple(places)
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self._row(np.array(places))
+        total, latest, launched = self._known[key]
+        state.kernels = state.host + np.maximum(state.kernels - state.host, latest) + total
+        state.host = state.host + launched * self._per_launch
+
+    def _row(self, places: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> tuple[Draws, Draws, float]:
+        """Seconds of the kernels together; the latest launch less what ran before it in the row; launches."""
+        launches = self._launches[places]
+        group = max(1, -(-len(places) // _MOST_ITEMS))
+        launched = np.cumsum(launches)
+        total, latest = np.zeros(COUNT), np.full(COUNT, -np.inf)
+        for start in range(0, len(places), _AT_ONCE * group):
+            block = slice(start, start + _AT_ONCE * group)
+            taken = self._seconds[places[block]]
+            first = launched[block] - launches[block] + (launches[block] > 0)
+            if group > 1:
+                taken = np.add.reduceat(taken, np.arange(0, len(taken), group), axis=0)
+                first = first[::group]
+            ends = total + np.cumsum(taken, axis=0)
+            before = ends - taken
+            latest = np.maximum(latest, np.max(np.outer(first, self._per_launch) - before, axis=0))
+            total = ends[-1]
+        return total, latest, float(launched[-1])

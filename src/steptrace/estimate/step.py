@@ -108,7 +108,7 @@ def draws_of(followed: FollowedStep, gpu: Gpu, constants: Constants | None = Non
     launched, order, collectives = _queue(followed)
     kernels = [one.kernel for one in launched]
     seconds = kernel_seconds(kernels, gpu, constants)
-    launches = np.array([float(kernel.launches) for kernel in kernels])
+    launches = np.array([float(kernel.host_launches) for kernel in kernels])
     per_launch = 1e-6 * constants.host_us * np.exp(constants.host_spread * normal("time per launch"))
     sent = [collective_seconds(one, followed.devices, gpu) for one in collectives]
     timeline = simulate(order, seconds, launches, per_launch, sent)
@@ -168,6 +168,12 @@ def _queue(followed: FollowedStep) -> tuple[list[_Launched], list[Item | int], l
     return launched, order, [item for item in order if isinstance(item, Collective)]
 
 
+def items_of(followed: FollowedStep) -> list[Item]:
+    """The queue of a followed step as items, for whoever puts others among them: `FollowedStep.items`."""
+    launched, order, _ = _queue(followed)
+    return [launched[item].kernel if isinstance(item, int) else item for item in order]
+
+
 def _without_order(followed: FollowedStep) -> list[int]:
     """A queue of all calls, and the syncs at its end, where the order is not known."""
     queue = [place for place, call in enumerate(followed.operators) for _ in range(call.calls)]
@@ -175,15 +181,15 @@ def _without_order(followed: FollowedStep) -> list[int]:
 
 
 def _of_items(items: Sequence[Item]) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
-    """The same of a queue that is given; a graph's kernels are launched together with the first of them."""
+    """The same of a queue that is given; a graph's kernels follow its launch."""
     counts: Counter[Kernel] = Counter()
     places: dict[Kernel, int] = {}
     order: list[Item | int] = []
     for item in items:
         kernels: Sequence[Kernel] = (item,) if isinstance(item, Kernel) else ()
         if isinstance(item, GraphLaunch):
-            kernels = [replace(kernel, launches=int(place == 0)) for place, kernel in enumerate(item.kernels)]
-        elif not kernels:
+            kernels = [replace(kernel, in_graph=True) for kernel in item.kernels]
+        if not isinstance(item, Kernel):
             order.append(item)
         for kernel in kernels:
             counts[kernel] += 1
@@ -218,7 +224,7 @@ def estimate_drawn(
         host_ms=_ms(timeline.host) if launched else None,
         gpu_busy_pct=_percent(timeline.gpu / step) if enough else None,
         limited_by=_limit(timeline, works, gpu) if enough else None,
-        launches=sum(one.calls * one.kernel.launches for one in launched) + _collectives_per_step(followed, drawn),
+        launches=sum(one.calls * one.kernel.host_launches for one in launched) + _other_launches(followed, drawn),
         syncs=followed.syncs,
         peak_memory_bytes=peak_memory,
         fits=None if peak_memory is None else _fits(peak_memory, gpu),
@@ -302,9 +308,10 @@ def _why_uncovered(kernel: Kernel, gpu: Gpu) -> str | None:
     return _NO_ARITHMETIC if kernel.flop and gpu.flops(kernel.arithmetic) is None else None
 
 
-def _collectives_per_step(followed: FollowedStep, drawn: StepDraws) -> float:
+def _other_launches(followed: FollowedStep, drawn: StepDraws) -> float:
+    """Launches of collectives and graphs per step."""
     if followed.items:
-        return float(len(drawn.collectives))
+        return float(len(drawn.collectives) + sum(isinstance(item, GraphLaunch) for item in followed.items))
     return (
         sum(call.calls for call in followed.operators for kernel in kernels_of(call) if kernel.kind == COLLECTIVE)
         / followed.steps
@@ -345,6 +352,7 @@ def _classes(works: Sequence[_Work], gpu: Gpu) -> Iterable[ClassWork]:
             launches=_round(sum(work.of.calls * work.of.kernel.launches for work in same)),
             share_pct=_round(100 * _total(same) / total) if total else 0.0,
             tested=all(_tested(work.of.kernel, gpu) for work in same),
+            varies=kind != HOST_COPY and shipped().of(kind, format_, gpu).varies,
         )
 
 

@@ -36,6 +36,7 @@ class Kernel:
         turns: how often a thread of a reduction waits for memory, or a recurrent layer for its last time step.
         shape: what tells it from others of its class: each shape lies at some distance from the class.
         over_bus: whether its bytes go over PCIe.
+        in_graph: whether a CUDA graph launches it, so that the host does not.
     """
 
     kind: str
@@ -47,6 +48,12 @@ class Kernel:
     turns: float = 0.0
     shape: str = ""
     over_bus: bool = False
+    in_graph: bool = False
+
+    @property
+    def host_launches(self) -> int:
+        """Launches by the host."""
+        return 0 if self.in_graph else self.launches
 
     @property
     def format(self) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.estimate import Band, Estimate
+from steptrace.documents.estimate import Band, ClassWork, Estimate
 from steptrace.documents.variant import VariantResult
 
 _NONE: Final = "not estimated"
@@ -30,6 +30,11 @@ def rate_words(samples_per_s: Band) -> str:
     """Samples a second, in three digits."""
     low, high = (fmt.count(float(fmt.significant(end).replace(",", ""))) for end in samples_per_s)
     return low if low == high else f"{low} to {high}"
+
+
+def tested_words(work: ClassWork) -> str:
+    """Whether a class of kernels was held to measurements, and why its band is wide all the same."""
+    return f"{'yes' if work.tested else 'no'}{', varies with the version of PyTorch' if work.varies else ''}"
 
 
 def memory_words(one: Estimate) -> str:

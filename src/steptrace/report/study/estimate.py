@@ -23,6 +23,7 @@ from steptrace.findings.estimated import (
     memory_words,
     rate_words,
     step_words,
+    tested_words,
 )
 from steptrace.limits import MODERATE_SHARE
 from steptrace.report.draw import Scale, interval_cell, time_axis
@@ -166,7 +167,7 @@ def _details(study: Comparison, gpu: str) -> tuple[str, str]:
         Figure("FLOP", {name: _flop(work.flop) for name, work in works.items()}, absent=""),
         Figure("Bytes", {name: fmt.size_bytes(work.bytes) for name, work in works.items()}),
         Figure("Launches", {name: fmt.count(work.launches) for name, work in works.items()}),
-        Figure("Tested", {name: "yes" if work.tested else "no" for name, work in works.items()}),
+        Figure("Tested", {name: tested_words(work) for name, work in works.items()}),
     ]
     variants = {name: breakable(name) for name in known}
     throughput = figures_table("Variant", variants, [one for one in rates if any(one.values.values())])
