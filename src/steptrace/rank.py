@@ -1,13 +1,13 @@
 """This process's rank in its job, and numbers that all ranks share. For trainings: needs the standard library only."""
 
-import itertools
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Numbers the calls of `from_rank_0`.
-_CALLS: Final = itertools.count()
+#: How often this process has asked rank 0 for each purpose.
+_ASKED: Final = Counter[str]()
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,22 @@ def ranks_can_talk() -> bool:
     return _distributed() is not None or this_rank().alone
 
 
-def from_rank_0(value: int) -> int:
+def from_rank_0(value: int, purpose: str) -> int:
     """Rank 0's value, on every rank; all must call it, between the same two steps.
 
     It travels through the store by which the ranks have met: a collective would need a device, and a place in the order
     of the program's own.
+
+    Args:
+        value: this rank's, which rank 0 sends.
+        purpose: what the value is for. It is part of the value's key in the store: a rank that asks for something
+            else than rank 0 gives waits until the store's time limit, and never takes another purpose's value.
     """
     own, distributed = this_rank(), _distributed()
     if distributed is None or own.alone:
         return value
-    store, key = distributed.distributed_c10d._get_default_store(), f"steptrace/{next(_CALLS)}"
+    store, key = distributed.distributed_c10d._get_default_store(), f"steptrace/{purpose}/{_ASKED[purpose]}"
+    _ASKED[purpose] += 1
     if own.rank == 0:
         store.set(key, str(value))
     return int(store.get(key))

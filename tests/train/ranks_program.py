@@ -56,7 +56,11 @@ def main(path, out):
             for key, value in changes.items():
                 OmegaConf.update(changed, key, value)
             answers[name] = answer(changed, ranks)
-        agreements = from_every_rank([from_rank_0(5 + ranks.rank), from_rank_0(7 - ranks.rank)], ranks)
+        steps = from_rank_0(5 + ranks.rank, "steps")
+        if not ranks.rank:
+            from_rank_0(9, "a branch that rank 0 alone takes")
+        watched = from_rank_0(7 - ranks.rank, "watched")
+        agreements = from_every_rank([steps, watched], ranks)
     answers["plain"]["agreements"] = agreements
     if ranks.rank == 0:
         Path(out).write_text(json.dumps(answers))

@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from steptrace.config.compose import Bases, check_allowed, compose, targets
@@ -24,8 +25,8 @@ from steptrace.config.progress import Progress
 from steptrace.config.settings import Project, Settings
 from steptrace.config.study_file import Cell, Entry, StudyFile, cells, check_distinct, read_study, runs_at
 from steptrace.config.yaml_file import line_of, read_limited
+from steptrace.documents.run import PlannedStudy, PlannedVariant
 from steptrace.errors import ConfigError
-from steptrace.files import versioned
 
 #: Beside a variant's config.yaml: the same variant at the scale of a GPU.
 GPU_CONFIG: Final = "config.gpu.yaml"
@@ -171,11 +172,27 @@ class Study:
 
     def document(self) -> str:
         """Return the text of study.json."""
-        keys = ("name", "title", "question", "text", "baseline", "scale", "repeats")
-        document: dict[str, Any] = {key: getattr(self, key) for key in keys}
-        columns = ("name", "overrides", "hypothesis", "baseline", "reference", "digest")
-        document["variants"] = [{key: getattr(variant, key) for key in columns} for variant in self.variants]
-        return json.dumps(versioned(document), indent=2, ensure_ascii=False) + "\n"
+        plan = PlannedStudy(
+            name=self.name,
+            title=self.title,
+            question=self.question,
+            text=self.text,
+            baseline=self.baseline,
+            scale=self.scale,
+            repeats=self.repeats,
+            variants=tuple(
+                PlannedVariant(
+                    name=variant.name,
+                    overrides=variant.overrides,
+                    hypothesis=variant.hypothesis,
+                    baseline=variant.baseline,
+                    digest=variant.digest,
+                    reference=variant.reference,
+                )
+                for variant in self.variants
+            ),
+        )
+        return json.dumps(msgspec.to_builtins(plan), indent=2, ensure_ascii=False) + "\n"
 
     def files(self) -> dict[str, str]:
         """Return the study's snapshots: path relative to results/<study>/ -> text."""

@@ -207,7 +207,7 @@ class Measurement:
         graphs = compilations()
         with _nvml() as sampler:
             planned, number = self._settings.steps, 0
-            self._slow = bool(self._agreed(int(self._is_slow())))
+            self._slow = bool(self._agreed(int(self._is_slow()), "is_slow"))
             steps = planned
             if self._slow:
                 steps = min(planned, LEAST_TIMED_SLOW)
@@ -276,8 +276,9 @@ class Measurement:
         wait, steps = window_of_each(kinds, asked.warmup, asked.steps)
         watched = first_of_each(kinds, wait + asked.warmup + steps)
         # Ranks may differ in their kinds, and must not in their steps.
-        self._left_out, self._to_watch = from_rank_0(wait), from_rank_0(sum(1 << number for number in watched))
-        return replace(asked, steps=from_rank_0(steps))
+        self._left_out = from_rank_0(wait, "steps_left_out")
+        self._to_watch = from_rank_0(sum(1 << number for number in watched), "steps_to_watch")
+        return replace(asked, steps=from_rank_0(steps, "profiled_steps"))
 
     def _watched(self) -> Phases:
         """One step of each kind that comes regularly under `OpLineRecorder`; on a GPU two more with PyTorch's warnings.
@@ -352,14 +353,14 @@ class Measurement:
         if limit_s is None or not planned:
             return planned
         fit = 1 if self._slow else int(min(limit_s * _FURTHER_PHASE / max(self._shortest_s, 1e-9), planned))
-        return min(planned, max(self._agreed(fit), 1))
+        return min(planned, max(self._agreed(fit, "steps_that_fit_a_later_phase"), 1))
 
     def _is_slow(self) -> bool:
         return self._settings.at_most_s is not None and SLOW_STEP_S < self._shortest_s < math.inf
 
-    def _agreed(self, value: int) -> int:
+    def _agreed(self, value: int, purpose: str) -> int:
         """Rank 0's value; this process's own if the ranks cannot talk."""
-        return from_rank_0(value) if ranks_can_talk() else value
+        return from_rank_0(value, purpose) if ranks_can_talk() else value
 
     def _ends_at(self) -> float:
         """The deadline of a phase that begins now, by the monotonic clock; none with several ranks."""
@@ -376,7 +377,7 @@ class Measurement:
             return sys.maxsize
         current_clock().synchronize()
         shortest_ns = min((clock.between_ns(start, end) for _, clock, start, end, _ in self._rows), default=1)
-        return from_rank_0(int(self._settings.at_most_s * 1e9 / max(shortest_ns, 1)))
+        return from_rank_0(int(self._settings.at_most_s * 1e9 / max(shortest_ns, 1)), "steps_that_fit")
 
 
 def _rows(rows: Sequence[_Row]) -> list[dict[str, Any]]:

@@ -90,9 +90,8 @@ def predict(probe: Probe) -> Phases:
                 if not known and (counters.watched_enough or len(by_step) == steps):
                     known = True
                     counters.stop()
-                    steps = from_rank_0(
-                        whole_periods(counters.branches(), least=settings.steps, most=settings.longest_period)
-                    )
+                    periods = whole_periods(counters.branches(), least=settings.steps, most=settings.longest_period)
+                    steps = from_rank_0(periods, "followed_steps")
         probe.progress("followed", len(by_step), steps)
     finally:  # an unfinished step at an early end does not count
         counters.stop()

@@ -8,7 +8,6 @@ this process, which imports PyTorch once for all of them; programs of a study of
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,8 @@ from pathlib import Path
 
 from steptrace.config.study import GPU_CONFIG
 from steptrace.config.yaml_file import read_yaml
+from steptrace.documents.base import read
+from steptrace.documents.run import PlannedStudy
 from steptrace.errors import exit_with
 from steptrace.files import scratch_folder
 from steptrace.format import printable
@@ -54,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=1, help="children at once")
     parser.add_argument("--timeout", type=float, default=0, help="seconds for each child; 0: none")
     options = parser.parse_args(arguments)
-    document = json.loads((options.study / "study.json").read_text(encoding="utf-8"))
-    references = {variant["name"]: variant["reference"] for variant in document["variants"]}
+    study = read(options.study / "study.json", PlannedStudy)
+    references = {variant.name: variant.reference for variant in study.variants if variant.reference is not None}
     task = read_task(f"{options.study.as_posix()}/{options.what}")
     jobs, of_command = list[Job](), False
     for variant, key in (task.parts or {}).items():
