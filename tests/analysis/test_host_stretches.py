@@ -89,7 +89,9 @@ def test_a_trace_without_steps_says_what_it_lacks_and_steps_without_stretches_la
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 100 * US)
     assert builder.summary().absent["host_stretches"] == "no_steps_with_operators"
-    builder.step(0, 0, 100 * US)
+    builder.step(0, 1_000 * US, 500 * US)  # no operator was recorded in it
+    assert builder.summary().absent["host_stretches"] == "no_steps_with_operators"
+    builder.step(1, 0, 100 * US)
     summary = builder.summary()
     assert SUBJECT.of(summary) == ()
     assert summary.absent["host_stretches"] is None

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from builders import AUTOGRAD, PINNED_D2H, TraceBuilder, training_step
 from recorded import NAMES, needs_traces, trace_of
 from steptrace import intervals
-from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
+from steptrace.analysis.common.division import divide, gpu_division, gpu_window
+from steptrace.analysis.common.gaps import CAUSES
 from steptrace.analysis.overview import busy_pct, kernels_per_step, overview, top_operators
 from steptrace.analysis.precision import kernel_formats, precision_of
 from steptrace.analysis.quality import quality

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals
-from steptrace.analysis.common.division import activity
+from steptrace.analysis.common.activity import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.base import Document, field, key

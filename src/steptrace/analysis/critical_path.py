@@ -34,7 +34,7 @@ import pandas as pd
 
 from steptrace import format as fmt
 from steptrace import intervals
-from steptrace.analysis.common.division import loader_spans
+from steptrace.analysis.common.gaps import loader_spans
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.critical_path_waits import Steps, Work, bursts_of, steps_of, work_of
 from steptrace.documents.base import Document, field

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import event_waits
+from steptrace.analysis.common.gaps import event_waits
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, row_numbers, spans_of, start_end, take

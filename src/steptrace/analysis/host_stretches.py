@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import loader_spans
+from steptrace.analysis.common.gaps import loader_spans
 from steptrace.analysis.common.registry import table_part
 from steptrace.documents.subject import Absence
 from steptrace.documents.subjects.host_stretches import LEAST_NS, HostStretch
@@ -25,7 +25,7 @@ _KEYS = ["file", "line", "function", "op", "label"]
 
 def why_no_stretches(trace: Trace) -> Absence | None:
     """What a trace without such stretches lacks; None where its steps have none."""
-    return None if len(trace.steps) and len(trace.ops) else "no_steps_with_operators"
+    return None if len(_steps_with_operators(trace)) else "no_steps_with_operators"
 
 
 @table_part("host_stretches", absent=why_no_stretches)
@@ -54,16 +54,21 @@ def host_stretches(trace: Trace) -> pd.DataFrame:
     return frame_of(HostStretch, table.reset_index().sort_values(order, ascending=False, kind="stable"))
 
 
+def _steps_with_operators(trace: Trace) -> pd.DataFrame:
+    """`ts`, `host_dur` and `thread` of each step with an operator in it: of the others none were recorded."""
+    steps = trace.steps[["ts", "host_dur", "thread"]]
+    operators = intervals.union(spans_of(trace.ops[on_training(trace, trace.ops)]))
+    return steps[intervals.measure_within(operators, steps["ts"], steps["ts"] + steps["host_dur"]) > 0]
+
+
 def _stretches(trace: Trace) -> tuple[Spans, Ints]:
     """The spans of the stretches, in order, and the thread of the step that each lies in."""
     operators = intervals.union(spans_of(trace.ops[on_training(trace, trace.ops)]))
     spans, threads = [intervals.empty()], [np.empty(0, dtype=np.int64)]
-    if len(operators):
-        steps = trace.steps[["ts", "host_dur", "thread"]].itertuples(index=False)
-        for start, length, thread in steps:
-            free = intervals.complement(operators, int(start), int(start + length))
-            spans.append(free[free[:, 1] - free[:, 0] >= LEAST_NS])
-            threads.append(np.full(len(spans[-1]), thread, dtype=np.int64))
+    for start, length, thread in _steps_with_operators(trace).itertuples(index=False):
+        free = intervals.complement(operators, int(start), int(start + length))
+        spans.append(free[free[:, 1] - free[:, 0] >= LEAST_NS])
+        threads.append(np.full(len(spans[-1]), thread, dtype=np.int64))
     return np.concatenate(spans), np.concatenate(threads)
 
 

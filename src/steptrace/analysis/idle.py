@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import activity, first_work, gap_causes, left_over
+from steptrace.analysis.common.activity import activity, left_over
+from steptrace.analysis.common.gaps import first_work, gap_causes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
 from steptrace.analysis.common.registry import part, table
@@ -52,7 +53,7 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
 @table("idle_gaps")
 @once
 def idle_gaps(trace: Trace) -> pd.DataFrame:
-    """Each gap in a GPU's work, with its cause (`division.gap_causes`) and the activity after it (`idle_gaps`)."""
+    """Each gap in a GPU's work, with its cause (`gaps.gap_causes`) and the activity after it (`idle_gaps`)."""
     gaps, cause = gap_causes(trace)
     start, end = gaps[:, 0], gaps[:, 1]
     ended = _endings(trace, first_work(trace, end), start)

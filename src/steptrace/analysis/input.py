@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import activity
+from steptrace.analysis.common.activity import activity
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.steps import Alike, steps_alike, unprofiled_steps
 from steptrace.documents.input import Input, InputVerdict, InputWaitOfStep

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.activity import activity, left_over
 from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_nodes
-from steptrace.analysis.common.division import activity, left_over
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.base import Document, field, key

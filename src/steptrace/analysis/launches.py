@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import left_over, waits_for_event
+from steptrace.analysis.common.activity import left_over
+from steptrace.analysis.common.gaps import waits_for_event
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.launches import Distribution, LaunchCall, Launches

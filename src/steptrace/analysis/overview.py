@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from steptrace.analysis.common.activity import activity, sm_weighted_ns
 from steptrace.analysis.common.call_tree import call_tree, device_time_by
-from steptrace.analysis.common.division import activity, gpu_division, gpu_window, host_division, sm_weighted_ns
+from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.overview import Overview, TopOperator
 from steptrace.documents.table import frame_of, rows

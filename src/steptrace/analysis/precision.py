@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.division import left_over
+from steptrace.analysis.common.activity import left_over
 from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.kernels import KernelFormat, Precision

@@ -10,7 +10,8 @@ from msgspec import to_builtins
 
 from steptrace import format as fmt
 from steptrace import intervals
-from steptrace.analysis.common.division import gpu_window, left_over
+from steptrace.analysis.common.activity import left_over
+from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.syncs import were_recorded

@@ -11,7 +11,8 @@ import pandas as pd
 from msgspec.structs import replace
 
 from steptrace import intervals
-from steptrace.analysis.common.division import activity, gpu_window
+from steptrace.analysis.common.activity import activity
+from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.communication import (
     ALL_REDUCE,
     collectives_by_name,

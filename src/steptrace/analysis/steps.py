@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import BUSY, activity, gpu_division, gpu_window
+from steptrace.analysis.common.activity import activity
+from steptrace.analysis.common.division import BUSY, gpu_division, gpu_window
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.run import Unprofiled, capture_of
 from steptrace.documents.steps import GpuTime, StepKind, StepTime

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import gpu_window, left_over
+from steptrace.analysis.common.activity import left_over
+from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import table, table_part
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.streams import Queue, QueueLength, Stream, StreamsAtOnce

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import activity, gpu_window
+from steptrace.analysis.common.activity import activity
+from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.steps import step_kinds, steps_alike
 from steptrace.documents.steps import StepKind

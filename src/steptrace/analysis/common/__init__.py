@@ -1,1 +1,1 @@
-"""Shared by several subjects: the division of time, labels, the call tree, names of kernels, and series in time."""
+"""Shared by several subjects: when a GPU is busy and idle, the division of time, labels, the call tree, kernels' names."""

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
-from steptrace.analysis.common.division import left_over
+from steptrace.analysis.common.activity import left_over
 from steptrace.analysis.common.registry import table
 from steptrace.compiled import compiled
 from steptrace.documents.base import Document, field, key

@@ -1,0 +1,89 @@
+"""When a GPU was busy, by class of work, and how much of it.
+
+A GPU's busy time is over all its streams, by class of work (compute, comm, memory): each is the union of its
+activities, so concurrent work on several streams counts once.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptrace import intervals
+from steptrace.intervals import Ints, Spans
+from steptrace.trace.columns import spans_of, start_end
+from steptrace.trace.model import Trace, once
+
+
+@dataclass(frozen=True)
+class Activity:
+    """The busy spans of one GPU, in normal form: of all its work, and by class. `count`: number of activities."""
+
+    count: int
+    busy: Spans
+    compute: Spans
+    comm: Spans
+    memory: Spans
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First start to last end of the GPU's work; (0, 0) without any."""
+        return (int(self.busy[0, 0]), int(self.busy[-1, 1])) if len(self.busy) else (0, 0)
+
+
+@once
+def activity(trace: Trace) -> Activity:
+    """The busy spans of the analysed GPU by class; none without one."""
+    kernels = trace.kernels[["ts", "dur", "kind"]][(trace.kernels["device"] == trace.device).to_numpy()]
+    every = spans_of(kernels)
+    kind = kernels["kind"].to_numpy(dtype=object)
+    compute, comm, memory = (intervals.union(every[kind == name]) for name in ("compute", "comm", "memory"))
+    return Activity(len(kernels), intervals.union(every), compute, comm, memory)
+
+
+@once
+def left_over(trace: Trace) -> NDArray[np.bool_]:
+    """Which of `kernels` the analysed GPU did for steps before the recorded ones: no launch, before all that has one.
+
+    A host that runs ahead leaves such work. It is no work of the recorded steps, so no figure per step counts it; a
+    trace without steps has none.
+    """
+    work = trace.kernels
+    here = (work["device"] == trace.device).to_numpy()
+    linked = here & work["launch"].notna().to_numpy()
+    if not len(trace.steps) or not linked.any():
+        return np.zeros(len(work), dtype=bool)
+    start = work["ts"].to_numpy()
+    earlier: NDArray[np.bool_] = here & ~linked & (start < start[linked].min())
+    return earlier
+
+
+def sm_weighted_ns(trace: Trace, start: int, end: int) -> float | None:
+    """How much of a window's time the GPU's multiprocessors had a block to run, in ns.
+
+    Weighted by the share of them that had. None if the blocks of some kernel are unknown.
+    """
+    blocks = _blocks_in_time(trace)
+    if blocks is None:
+        return None
+    edges, load = blocks
+    until = np.append(0.0, np.cumsum(load * np.diff(edges)))
+    return float(np.interp(end, edges, until) - np.interp(start, edges, until))
+
+
+def _blocks_in_time(trace: Trace) -> tuple[Ints, NDArray[np.float64]] | None:
+    """Blocks per multiprocessor of all running kernels, capped at 1, between each two neighbouring instants.
+
+    Copies and sets run on none. None without kernels, or if the blocks of one are unknown.
+    """
+    kernels = trace.kernels
+    chosen = ((kernels["device"] == trace.device) & (kernels["category"] == "kernel")).to_numpy()
+    blocks = kernels["blocks_per_sm"].to_numpy(dtype=np.float64)[chosen]
+    if len(blocks) == 0 or np.isnan(blocks).any():
+        return None
+    start, end = start_end(kernels)
+    times = np.concatenate([start[chosen], end[chosen]])
+    change = np.concatenate([blocks, -blocks])
+    edges, place = np.unique(times, return_inverse=True)
+    # Rounded: floats added and subtracted again must leave exactly 0.
+    return edges, np.minimum(np.round(np.cumsum(np.bincount(place, weights=change)), 9), 1.0)[:-1]
