@@ -22,7 +22,7 @@ from steptrace import intervals
 from steptrace.analysis.common.activity import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.registry import part, table
-from steptrace.documents.base import Document, field, key
+from steptrace.documents.base import Document, field, reference
 from steptrace.documents.communication import AllReduce, CollectiveName, Collectives
 from steptrace.documents.table import rows
 from steptrace.intervals import Spans
@@ -48,13 +48,13 @@ class CollectiveTime(Document, frozen=True):
     once.
     """
 
-    kernel: Annotated[int | None, key("", "Row of `kernels`; null for one of the host.")]
-    label: Annotated[int | None, key("", "Row of `labels`: the label around it; null for one of a GPU.")]
+    kernel: Annotated[int | None, reference("kernels", "null for one of the host.", is_key=True)]
+    label: Annotated[int | None, reference("labels", "the label around it; null for one of a GPU.", is_key=True)]
     collective: Annotated[str, field("`all_reduce`, ..., or the kernel's short name where nothing says it.")]
     group: Annotated[str | None, field("Process group, null if not in the trace.")]
     stream: Annotated[int | None, field("Stream it ran on; null for one of the host.")]
-    thread: Annotated[int | None, field("Row of `threads`: what carried it out; null for one of a GPU.")]
-    step: Annotated[int | None, field("Row of `steps`: the step that launched it, or it began in; null outside them.")]
+    thread: Annotated[int | None, reference("threads", "what carried it out; null for one of a GPU.")]
+    step: Annotated[int | None, reference("steps", "the step that launched it, or it began in; null outside them.")]
     ts: Annotated[int, field("Start.")]
     dur_ns: Annotated[int, field("Length, waiting for other ranks included.")]
     exposed_ns: Annotated[
@@ -68,7 +68,7 @@ class CollectiveTime(Document, frozen=True):
     ]
 
 
-@table("collective_times")
+@table("collective_times", CollectiveTime)
 @once
 def collective_times(trace: Trace) -> pd.DataFrame:
     """The table `CollectiveTime`: the collectives of the analysed GPU, and then the host's, each in order of time."""

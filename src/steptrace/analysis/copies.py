@@ -20,7 +20,7 @@ from steptrace.trace.model import Trace, once
 _NS_PER_S = 1e9
 
 
-@table("copy_rates")
+@table("copy_rates", CopyRate)
 @once
 def copy_rates(trace: Trace) -> pd.DataFrame:
     """The rate of every kind of copy on every GPU as a series (table `copy_rates`).

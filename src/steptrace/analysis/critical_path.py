@@ -37,7 +37,7 @@ from steptrace import intervals
 from steptrace.analysis.common.gaps import loader_spans
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.critical_path_waits import Steps, Work, bursts_of, steps_of, work_of
-from steptrace.documents.base import Document, field
+from steptrace.documents.base import Document, field, reference
 from steptrace.documents.program import ClassOfPath, CriticalPath
 from steptrace.documents.table import frame_of, validate
 from steptrace.errors import TraceError
@@ -272,20 +272,20 @@ class PathPart(Document, frozen=True):
     """One part of a step's critical path. A step's parts follow each other without a gap from its start to its end, so
     that their lengths add up to the step's exactly."""
 
-    step: Annotated[int | None, field("Row of `steps`; null where the trace has none and all of it counts.")]
+    step: Annotated[int | None, reference("steps", "null where the trace has none and all of it counts.")]
     ts: Annotated[int, field("Start.")]
     dur: Annotated[int, field("Length.")]
     class_: Annotated[str, field("What the path is in: see `steptrace.analysis.critical_path`.")] = msgspec.field(
         name="class"
     )
-    thread: Annotated[int | None, field("Row of `threads`, of a part on the host.")]
-    kernel: Annotated[int | None, field("Row of `kernels`: the activity, or the one waited for or to start.")]
+    thread: Annotated[int | None, reference("threads", "of a part on the host.")]
+    kernel: Annotated[int | None, reference("kernels", "the activity, or the one waited for or to start.")]
 
 
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
-@table("critical_path")
+@table("critical_path", PathPart)
 @once
 def critical_paths(trace: Trace) -> pd.DataFrame:
     """The table `critical_path`; empty without host events. A trace without steps is taken as one."""

@@ -29,7 +29,7 @@ from steptrace.trace.model import Trace, launched_at, launching_op, on_training,
 MOST = 20
 
 
-@table("idle_by_stream")
+@table("idle_by_stream", StreamIdle)
 @once
 def idle_by_stream(trace: Trace) -> pd.DataFrame:
     """The gaps before each activity of a stream, by category, summed per device and stream.
@@ -50,7 +50,7 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     return validate(sums, StreamIdle)
 
 
-@table("idle_gaps")
+@table("idle_gaps", IdleGap)
 @once
 def idle_gaps(trace: Trace) -> pd.DataFrame:
     """Each gap in a GPU's work, with its cause (`gaps.gap_causes`) and the activity after it (`idle_gaps`)."""

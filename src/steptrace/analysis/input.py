@@ -36,7 +36,7 @@ def verdict_on(share: float | None) -> InputVerdict | None:
     return "high" if share >= HIGH_SHARE else "moderate" if share >= MODERATE_SHARE else "none"
 
 
-@table("input_waits")
+@table("input_waits", InputWaitOfStep)
 @once
 def input_waits(trace: Trace) -> pd.DataFrame:
     """The waits of each step (table `input_waits`); empty without signs of a loader.

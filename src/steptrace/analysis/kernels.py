@@ -30,7 +30,7 @@ from steptrace.trace.model import Trace, on_training, once
 _KEYS = ["name", "kind"]
 
 
-@table("kernel_names")
+@table("kernel_names", KernelName)
 @once
 def kernel_table(trace: Trace) -> pd.DataFrame:
     """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
@@ -64,7 +64,7 @@ def _by_name(kernels: pd.DataFrame) -> pd.DataFrame:
     return validate(table, KernelName)
 
 
-@table("kernel_types")
+@table("kernel_types", KernelType)
 @once
 def kernel_types(trace: Trace) -> pd.DataFrame:
     """The time of each combination of classes that ran on a GPU at once (table `kernel_types`)."""
@@ -110,7 +110,7 @@ MINIMUM_LENGTH = 2
 MOST, MOST_ENTRIES = 20, 30
 
 
-@table("sequences", of_call_tree=True)
+@table("sequences", SequenceRow, of_call_tree=True)
 @once
 def kernel_sequences(trace: Trace) -> pd.DataFrame:
     """The sequences under every operator and label: the table `sequences`, the most GPU time first.

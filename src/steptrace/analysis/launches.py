@@ -16,7 +16,7 @@ from steptrace import intervals
 from steptrace.analysis.common.activity import left_over
 from steptrace.analysis.common.gaps import waits_for_event
 from steptrace.analysis.common.registry import part, table
-from steptrace.documents.base import Document, field, key
+from steptrace.documents.base import Document, field, key, reference
 from steptrace.documents.launches import Distribution, LaunchCall, Launches
 from steptrace.documents.table import frame_of, rows, validate
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
@@ -35,11 +35,11 @@ class LaunchTime(Document, frozen=True):
     """One host call and the work it put on one GPU: one activity, or for a graph many. `queueing_ns`, `dependency_ns`
     and `latency_ns` add up to `delay_ns`."""
 
-    launch: Annotated[int, key("", "Row of `launches`.")]
+    launch: Annotated[int, reference("launches", is_key=True)]
     call: Annotated[str, field("Name of the call.")]
     kind: Annotated[str, field("`kernel`, `graph`, `copy` or `set`, by what the call launched.")]
     op: Annotated[str | None, field("The innermost operator around the call.")]
-    step: Annotated[int | None, field("Row of `steps`.")]
+    step: Annotated[int | None, reference("steps")]
     device: Annotated[int, key("", "GPU.")]
     stream: Annotated[int, field("Stream of its first activity.")]
     activities: Annotated[int, field("How many activities it caused.")]
@@ -51,7 +51,7 @@ class LaunchTime(Document, frozen=True):
     latency_ns: Annotated[int, field("The rest, if not: the stream was free, the work had not begun.")]
 
 
-@table("launch_times")
+@table("launch_times", LaunchTime)
 @once
 def launch_times(trace: Trace) -> pd.DataFrame:
     """Each call that put work on a GPU, whatever its name, with the times of both (table `launch_times`)."""

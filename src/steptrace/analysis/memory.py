@@ -27,7 +27,7 @@ import pandas as pd
 from steptrace.analysis.common.labels import labelled_parts, unlabelled_parts
 from steptrace.analysis.common.registry import part
 from steptrace.analysis.common.series import running_sum
-from steptrace.documents.base import Document, field, key
+from steptrace.documents.base import Document, field, key, reference
 from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.documents.run import RunMemory
 from steptrace.documents.table import frame_of, records, rows
@@ -83,8 +83,8 @@ class MemoryBlock(Document, frozen=True):
     bytes: Annotated[int, field("Its size.")]
     ts: Annotated[int | None, field("When it was allocated; null if that was before the trace.")]
     until: Annotated[int | None, field("When it was released, in ns; null if the trace does not hold it.")]
-    thread: Annotated[int | None, field("Row of `threads` that allocated it; null before the trace.")]
-    op: Annotated[int | None, field("Row of `ops`: the innermost operator around the allocation.")]
+    thread: Annotated[int | None, reference("threads", "that allocated it; null before the trace.")]
+    op: Annotated[int | None, reference("ops", "the innermost operator around the allocation.")]
     phase: Annotated[str | None, field("Part of the step it was allocated in; null outside of them.")]
     category: Annotated[str, field("As `AtPeak.category`.")]
 

@@ -54,7 +54,7 @@ def overview(trace: Trace) -> Overview | None:
     )
 
 
-@table("top_operators", of_call_tree=True)
+@table("top_operators", TopOperator, of_call_tree=True)
 @once
 def top_operators(trace: Trace) -> pd.DataFrame:
     """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.

@@ -210,7 +210,7 @@ _KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
 
 
-@table("kernel_formats")
+@table("kernel_formats", KernelFormat)
 @once
 def kernel_formats(trace: Trace) -> pd.DataFrame:
     """The compute kernels of the analysed GPU by name, format and use of tensor cores (table `kernel_formats`).

@@ -37,7 +37,7 @@ def line_times(trace: Trace) -> pd.DataFrame:
     return device_time_by(trace, _LINE).dropna(subset="file")
 
 
-@table("function_times", of_call_tree=True)
+@table("function_times", FunctionTime, of_call_tree=True)
 @once
 def function_times(trace: Trace) -> pd.DataFrame:
     """The program's functions and modules (table `function_times`), the most host time first.

@@ -58,7 +58,7 @@ _GRAPHS_LOST: Final = (
 _LOST_CHECKS: Final = {"kernel": "launches with their GPU work", "graph": "graph launches with their GPU work"}
 
 
-@table("quality_checks")
+@table("quality_checks", QualityCheck)
 @once
 def quality_checks(trace: Trace) -> pd.DataFrame:
     """Every check of a trace with its result (table `quality_checks`); those of GPU work only if there is any."""

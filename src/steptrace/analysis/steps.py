@@ -58,7 +58,7 @@ def gpu_time(trace: Trace) -> GpuTime:
     )
 
 
-@table("step_times")
+@table("step_times", StepTime)
 @once
 def step_times(trace: Trace) -> pd.DataFrame:
     """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, `length_ns`, and the GPU's time in it.

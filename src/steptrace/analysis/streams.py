@@ -97,7 +97,7 @@ def _sums(group: Ints, ns: Ints, count: int) -> Ints:
     return sums
 
 
-@table("queue_lengths")
+@table("queue_lengths", QueueLength)
 @once
 def queue_lengths(trace: Trace) -> pd.DataFrame:
     """The queue of every stream of every GPU as a series (table `queue_lengths`)."""

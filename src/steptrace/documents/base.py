@@ -59,6 +59,16 @@ def field(doc: str, *, kind: Kind | None = None, centre: Centre = "median") -> m
     return msgspec.Meta(description=doc, extra={"column": {"kind": kind, "centre": centre}} if kind else None)
 
 
+#: A table of a trace whose rows others name by their numbers.
+TraceTable = Literal["threads", "steps", "ops", "launches", "kernels", "frames", "labels", "call_tree"]
+
+
+def reference(table: TraceTable, doc: str = "", *, kind: Kind | None = None, is_key: bool = False) -> msgspec.Meta:
+    """Declare a column of row numbers of another table, or of the same; `check_references` holds them to its length."""
+    meaning = f"Row of `{table}`: {doc}" if doc else f"Row of `{table}`."
+    return msgspec.Meta(description=meaning, extra={"column": {"kind": kind, "is_key": is_key, "table": table}})
+
+
 _UNITS: Final = {
     **{"bytes_per_second": "B/s", "bytes_per_s": "B/s", "bytes": "B"},
     **{"ns": "ns", "ts": "ns", "dur": "ns", "ms": "ms", "pct": "%"},
@@ -191,6 +201,7 @@ class Column:
         centre: how the values of several runs become one: by default their median. Parts of a whole take the mean,
             so that they still add up to it.
         local: a key that holds within one trace only, such as a line's number: traces are compared without it.
+        table: whose rows its values number, from 0; None of any other value.
     """
 
     name: str
@@ -203,6 +214,7 @@ class Column:
     centre: Centre = "median"
     is_key: bool = False
     local: bool = False
+    table: TraceTable | None = None
 
     @property
     def is_number(self) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key, reference
 from steptrace.format import duration
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 
@@ -56,16 +56,16 @@ class IdleGap(Document, frozen=True):
             "is not the sync's.",
         ),
     ]
-    kernel: Annotated[int, field("Row of `kernels`: the activity that ended it.", kind="first")]
+    kernel: Annotated[int, reference("kernels", "the activity that ended it.", kind="first")]
     name: Annotated[str, column("Ended by", "Short name of that activity.")]
     stream: Annotated[int, field("Stream it ran on.", kind="first")]
-    launch: Annotated[int | None, field("Row of `launches`: the call that caused it.", kind="first")]
+    launch: Annotated[int | None, reference("launches", "the call that caused it.", kind="first")]
     launched_after_ns: Annotated[
         int | None, column("Launched after", "From the gap's start to the start of that call.", kind="first")
     ]
     op: Annotated[str | None, column("Operator", "The operator that made the call.")]
     label: Annotated[str | None, field("The innermost label that the call was made in.")]
-    step: Annotated[int | None, field("Row of `steps`: the step that launched it.", kind="first")]
+    step: Annotated[int | None, reference("steps", "the step that launched it.", kind="first")]
 
 
 class Idle(Document, frozen=True):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key, reference
 
 InputVerdict = Literal["none", "moderate", "high"]
 
@@ -10,7 +10,7 @@ InputVerdict = Literal["none", "moderate", "high"]
 class InputWaitOfStep(Row, frozen=True):
     """How long training threads waited for data in one step, or in the whole of a trace without steps."""
 
-    step: Annotated[int | None, key("", "Row of `steps`; null for a trace without steps.")]
+    step: Annotated[int | None, reference("steps", "null for a trace without steps.", is_key=True)]
     index: Annotated[int | None, key("Step", "The N of `ProfilerStep#N`; null for a trace without steps.")]
     host_ns: Annotated[
         int, column("Length on the host", "Length of the step on the host, or of the trace.", kind="sum")

@@ -59,6 +59,29 @@ def _fitting(frame: "pd.DataFrame", kind: type[Document]) -> "pd.DataFrame":
     return frame
 
 
+def check_references(frame: "pd.DataFrame", kind: type[Document], lengths: Mapping[str, int]) -> None:
+    """Check that every row number in a table is one of the table that its column names.
+
+    Args:
+        frame: the table.
+        kind: the type of its rows.
+        lengths: by name how many rows each table has that columns may name.
+
+    Raises:
+        SchemaError: a number is negative, or not below the length of its table.
+    """
+    for column in columns_of(kind):
+        if column.table is None or not len(frame):
+            continue
+        numbers = frame[column.name].dropna()
+        if len(numbers) and (int(numbers.min()) < 0 or int(numbers.max()) >= lengths[column.table]):
+            raise SchemaError(
+                f"column names rows {int(numbers.min())} to {int(numbers.max())} of table {column.table}",
+                where=f"{kind.__name__}.{column.name}",
+                expected=f"row numbers below {lengths[column.table]}",
+            )
+
+
 def frame_of(
     kind: type[Document], data: "pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]" = ()
 ) -> "pd.DataFrame":

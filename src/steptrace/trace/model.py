@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from steptrace import intervals
 from steptrace.documents.quality import StepSource
-from steptrace.documents.table import validate
+from steptrace.documents.table import check_references, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, spans_of, take
 from steptrace.trace.records import WHOLE, Records
@@ -181,8 +181,14 @@ def median_step(trace: Trace) -> int | None:
     return int(rows[by_time[(len(rows) - 1) // 2]])
 
 
+def lengths_of_tables(trace: Trace) -> dict[str, int]:
+    """How many rows each table of the trace has, by name."""
+    return {name: len(getattr(trace, name)) for name in TABLES}
+
+
 def check(trace: Trace) -> Trace:
-    """Return `trace` if every table fits its declaration, else raise `SchemaError`."""
-    for name, table in TABLES.items():
-        validate(getattr(trace, name), table)
+    """Return `trace` if every table fits its declaration and names only rows that exist; else raise `SchemaError`."""
+    lengths = lengths_of_tables(trace)
+    for name, kind in TABLES.items():
+        check_references(validate(getattr(trace, name), kind), kind, lengths)
     return trace

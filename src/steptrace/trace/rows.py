@@ -1,16 +1,17 @@
 """The rows of a trace's tables, as the reader and the linker make them.
 
-Times are ns since the first event of the trace. A column that names another table holds a row number of it.
+Times are ns since the first event of the trace. A column declared by `reference` holds row numbers of another table, or
+of the same; `trace.model.check` holds them to its length.
 """
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import Document, field, key
+from steptrace.documents.base import Document, field, key, reference
 
 _Ts = Annotated[int, field("Start.")]
 _Dur = Annotated[int, field("Length.")]
-_Thread = Annotated[int, field("Row of `threads`: where the host ran it.")]
-_Step = Annotated[int | None, field("Row of `steps`: the training step it belongs to, null outside them.")]
+_Thread = Annotated[int, reference("threads", "where the host ran it.")]
+_Step = Annotated[int | None, reference("steps", "the training step it belongs to, null outside them.")]
 
 
 class ThreadRow(Document, frozen=True):
@@ -47,10 +48,10 @@ class OpRow(Document, frozen=True):
     sizes: Annotated[str, field("The same of their sizes.")]
     strides: Annotated[str, field("The same of their strides.")]
     backward: Annotated[bool, field("Whether it runs in the backward pass.")]
-    parent: Annotated[int | None, field("Row of `ops`: the operator that called it.")]
-    forward: Annotated[int | None, field("Row of `ops`: the forward operator that a backward one belongs to.")]
-    label: Annotated[int | None, field("Row of `labels`: the innermost label around it.")]
-    frame: Annotated[int | None, field("Row of `frames`: the innermost Python frame around it.")]
+    parent: Annotated[int | None, reference("ops", "the operator that called it.")]
+    forward: Annotated[int | None, reference("ops", "the forward operator that a backward one belongs to.")]
+    label: Annotated[int | None, reference("labels", "the innermost label around it.")]
+    frame: Annotated[int | None, reference("frames", "the innermost Python frame around it.")]
     step: _Step
 
 
@@ -63,7 +64,7 @@ class LaunchRow(Document, frozen=True):
     name: Annotated[str, field("Call, such as `cudaLaunchKernel`, without version suffix.")]
     correlation: Annotated[int | None, field("Id that the GPU work it caused repeats.")]
     external_id: Annotated[int | None, field("Id of the operator it was made under, by the profiler.")]
-    op: Annotated[int | None, field("Row of `ops`: the innermost operator around it.")]
+    op: Annotated[int | None, reference("ops", "the innermost operator around it.")]
     step: _Step
 
 
@@ -78,7 +79,7 @@ class KernelRow(Document, frozen=True):
     category: Annotated[str, field("`kernel`, `memcpy` or `memset`.")]
     kind: Annotated[str, field("`compute`, `comm` (collectives) or `memory` (memcpy and memset).")]
     correlation: Annotated[int | None, field("Id of the launch that caused it.")]
-    launch: Annotated[int | None, field("Row of `launches`: the call that caused it; one may cause many.")]
+    launch: Annotated[int | None, reference("launches", "the call that caused it; one may cause many.")]
     step: _Step
     bytes: Annotated[int | None, field("Bytes moved or set.")]
     blocks_per_sm: Annotated[float | None, field("Thread blocks per multiprocessor of the GPU.")]
@@ -87,7 +88,7 @@ class KernelRow(Document, frozen=True):
 class CollectiveRow(Document, frozen=True):
     """One GPU activity of a collective, with what PyTorch says of it."""
 
-    kernel: Annotated[int, key("", "Row of `kernels`.")]
+    kernel: Annotated[int, reference("kernels", is_key=True)]
     name: Annotated[str | None, field("`all_reduce`, `all_gather`, ...; null where neither args nor names say it.")]
     group: Annotated[str | None, field("Name of the process group.")]
     group_ranks: Annotated[str | None, field("Ranks of the process group, as written.")]
@@ -106,8 +107,8 @@ class SyncRow(Document, frozen=True):
     thread: _Thread
     kind: Annotated[str, field("`d2h_copy`, `h2d_copy`, or the name of the waiting call.")]
     blocked_ns: Annotated[int, field("Host time within its calls.")]
-    launch: Annotated[int, field("Row of `launches`: its first call.")]
-    op: Annotated[int | None, field("Row of `ops`: the innermost operator around it.")]
+    launch: Annotated[int, reference("launches", "its first call.")]
+    op: Annotated[int | None, reference("ops", "the innermost operator around it.")]
     step: _Step
     counted: Annotated[bool, field("Whether it counts: on a training thread, and in a step if the trace has any.")]
 
@@ -119,7 +120,7 @@ class FrameRow(Document, frozen=True):
     dur: _Dur
     thread: _Thread
     name: Annotated[str, field("As recorded: `file(line of the def): function`, or a pseudo-frame.")]
-    parent: Annotated[int | None, field("Row of `frames`: the calling frame.")]
+    parent: Annotated[int | None, reference("frames", "the calling frame.")]
 
 
 class LabelRow(Document, frozen=True):
@@ -129,7 +130,7 @@ class LabelRow(Document, frozen=True):
     dur: _Dur
     thread: _Thread
     name: Annotated[str, field("The label.")]
-    parent: Annotated[int | None, field("Row of `labels`: the label around it.")]
+    parent: Annotated[int | None, reference("labels", "the label around it.")]
     bytes: Annotated[int | None, field("What a host's collective is given, by PyTorch's label for it.")]
     step: _Step
 

@@ -1,1 +1,1 @@
-"""Shared by several subjects: when a GPU is busy and idle, the division of time, labels, the call tree, kernels' names."""
+"""Shared by several subjects: a GPU's activity and gaps, the division of time, labels, call tree, kernels' names."""

@@ -19,7 +19,7 @@ from pandas.api.types import union_categoricals
 from steptrace.analysis.common.activity import left_over
 from steptrace.analysis.common.registry import table
 from steptrace.compiled import compiled
-from steptrace.documents.base import Document, field, key
+from steptrace.documents.base import Document, field, key, reference
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, counted, pick, references, row_numbers, take, text
@@ -38,7 +38,7 @@ class CallTreeRow(Document, frozen=True):
     kind: Annotated[str, key("", "`frame` (Python), `label`, `op` or `call` (into the GPU's runtime).")]
     row: Annotated[int, key("", "Row of the kind's own table (`frames`, `labels`, `ops`, `launches`).")]
     name: Annotated[str, field("Name as in that table.")]
-    thread: Annotated[int, field("Row of `threads`.")]
+    thread: Annotated[int, reference("threads")]
     parent: Annotated[int | None, field("Row of this table: the event around it.")]
     depth: Annotated[int, field("Number of events around it.")]
     size: Annotated[int, field("Number of events in its subtree, itself included.")]
@@ -56,8 +56,8 @@ class CallTreeRow(Document, frozen=True):
 class KernelOrigin(Document, frozen=True):
     """Where in the program each GPU activity comes from, in the order of `kernels`."""
 
-    kernel: Annotated[int, key("", "Row of `kernels`.")]
-    node: Annotated[int | None, field("Row of `call_tree`: the call that launched it.")]
+    kernel: Annotated[int, reference("kernels", is_key=True)]
+    node: Annotated[int | None, reference("call_tree", "the call that launched it.")]
     op: Annotated[str | None, field("Innermost operator around the launch.")]
     label: Annotated[str | None, field("Innermost `record_function` label.")]
     phase: Annotated[str | None, field("`backward`, or the outermost label if that is a part of the step.")]
@@ -67,7 +67,7 @@ class KernelOrigin(Document, frozen=True):
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
 
 
-@table("call_tree", of_call_tree=True)
+@table("call_tree", CallTreeRow, of_call_tree=True)
 @once
 def call_tree(trace: Trace) -> pd.DataFrame:
     """The call tree of every host thread: the table `call_tree`."""
@@ -141,7 +141,7 @@ def kernel_nodes(trace: Trace) -> Ints:
     )
 
 
-@table("kernel_origins", of_call_tree=True)
+@table("kernel_origins", KernelOrigin, of_call_tree=True)
 @once
 def kernel_origins(trace: Trace) -> pd.DataFrame:
     """Operator, label and source line of each GPU activity: the table `kernel_origins`.

@@ -122,7 +122,7 @@ def _around_launches(trace: Trace) -> list[Ints]:
     return around
 
 
-@table("label_times")
+@table("label_times", Label)
 @once
 def label_times(trace: Trace) -> pd.DataFrame:
     """Each label with its time on host and GPU, the most host time first (table `label_times`)."""

@@ -14,9 +14,10 @@ from typing import Any, Final, TypeVar
 
 import pandas as pd
 
+from steptrace.documents.base import Document
 from steptrace.documents.subject import Absence, Subject, is_empty, subjects_of
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.table import rows
+from steptrace.documents.table import rows as rows_of
 from steptrace.trace.model import Trace
 
 TableFunction = Callable[[Trace], pd.DataFrame]
@@ -29,19 +30,23 @@ _Part = TypeVar("_Part", bound=PartFunction)
 
 _tables: Final[dict[str, TableFunction]] = {}
 _of_call_tree: Final[set[str]] = set()
+_row_types: Final[dict[str, type[Document]]] = {}
 _parts: Final[dict[str, PartFunction]] = {}
 _absences: Final[dict[str, AbsenceFunction]] = {}
 
 #: Every table by name, except the trace's own and the allocators' memory. A trace remembers what it has computed, so
 #: they may be asked for in any order. Without GPU work those of the GPU have no rows.
 TABLES: Final[Mapping[str, TableFunction]] = MappingProxyType(_tables)
+#: The types of their rows, where one is declared.
+ROW_TYPES: Final[Mapping[str, type[Document]]] = MappingProxyType(_row_types)
 
 
-def table(name: str, *, of_call_tree: bool = False) -> Callable[[_Table], _Table]:
+def table(name: str, rows: type[Document] | None = None, *, of_call_tree: bool = False) -> Callable[[_Table], _Table]:
     """Attach the function that makes a table: `tables/NAME.parquet` of `steptrace analyze`.
 
     Args:
         name: of the table.
+        rows: the type of its rows, if one is declared.
         of_call_tree: whether it is made of the call tree, which is the largest table. Those are written first, so that
             the others have its memory.
 
@@ -53,6 +58,8 @@ def table(name: str, *, of_call_tree: bool = False) -> Callable[[_Table], _Table
         if name in _tables:
             raise ValueError(f"two functions make the table {name!r}")
         _tables[name] = compute
+        if rows is not None:
+            _row_types[name] = rows
         if of_call_tree:
             _of_call_tree.add(name)
         return compute
@@ -95,8 +102,8 @@ def table_part(name: str, *, absent: AbsenceFunction | None = None) -> Callable[
         raise ValueError(f"there is no subject {name!r}")
 
     def attach(compute: _Table) -> _Table:
-        part(name, absent=absent)(lambda trace: rows(compute(trace), kinds[name]))
-        return table(name)(compute)
+        part(name, absent=absent)(lambda trace: rows_of(compute(trace), kinds[name]))
+        return table(name, kinds[name])(compute)
 
     return attach
 
