@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from documents import fill, plain
 from recorded import needs_traces, trace_of
 from steptrace.analysis import summarize_trace
-from steptrace.documents.base import Document, by_key, columns_of, field, keys_of, shown_columns
+from steptrace.documents.base import Document, by_key, columns_of, field, is_described, keys_of, shown_columns
 from steptrace.documents.kernels import KernelName
 from steptrace.documents.overview import TopOperator
 from steptrace.documents.program import LineTime
@@ -73,6 +73,12 @@ def reduced_kinds() -> dict[type[Document], None]:
     for kind in (TraceSummary, Ranks, RunMemory, Communication, TopOperator, LineTime):
         add(kind)
     return kinds
+
+
+def test_every_kind_of_row_is_described() -> None:
+    rows = [kind for kind in reduced_kinds() if keys_of(kind)]
+    assert {Queue, LineTime} <= {*rows}
+    assert [kind.__name__ for kind in rows if not is_described(kind)] == []
 
 
 def test_every_numeric_column_says_what_its_numbers_are() -> None:

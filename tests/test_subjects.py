@@ -4,6 +4,7 @@ It is added to the package's folders of a process of its own; the processes that
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,25 +15,26 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace.analysis.common import registry
+from steptrace.documents.base import Row
+from steptrace.documents.subject import TableSubject, subject
 from steptrace.report.study.subject_view import PLAIN, views_of
 from steptrace.report.trace.registry import section_for, section_of
 
-ROWS = '''
+ROWS = """
 from typing import Annotated
 
-from steptrace.documents.base import Row, column, key
+from steptrace.documents.base import Row, column, described, key
 from steptrace.documents.subject import TableSubject, subject
 
 
+@described("The operators of one letter.")
 class ToyRow(Row, frozen=True):
-    """The operators of one letter."""
-
     letter: Annotated[str, key("Letter", "First letter.")]
     toy_ns: Annotated[int, column("Toy time", "Time in operators of this letter.", kind="total")]
 
 
 SUBJECT = TableSubject("toys", ToyRow, subject("Toys", "no_host_event", "compared", after="idle"))
-'''
+"""
 COMPUTATION = """
 from steptrace.analysis.common.registry import table_part
 from steptrace.documents.subjects.toys import ToyRow
@@ -104,9 +106,14 @@ def analysed(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _run(program: Path, *arguments: object) -> str:
+def _run(program: Path, *arguments: object, optimised: bool = False) -> str:
+    options = ["-OO"] if optimised else []
     done = subprocess.run(
-        [sys.executable, str(program), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, *options, str(program), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -127,6 +134,21 @@ def test_it_is_on_the_page_where_it_says(analysed: Path) -> None:
     page = (analysed / "out" / "report.html").read_text(encoding="utf-8")
     assert page.index('id="idle"') < page.index('id="toys"') < page.index('id="syncs"')
     assert "Toy time" in page
+
+
+def test_a_page_says_what_its_rows_are_without_docstrings_too(program: Path, analysed: Path, tmp_path: Path) -> None:
+    _run(program, "analyze", analysed / "a.json", "--out", tmp_path, optimised=True)
+    pages = [(folder / "report.html").read_text(encoding="utf-8") for folder in (analysed / "out", tmp_path)]
+    assert pages[0].count("The operators of one letter.") == pages[1].count("The operators of one letter.") == 1
+    assert re.findall(r"<dd>[^<]*", pages[0]) == re.findall(r"<dd>[^<]*", pages[1])
+
+
+def test_a_row_that_nothing_describes_is_refused() -> None:
+    class Undescribed(Row, frozen=True):
+        name: str
+
+    with pytest.raises(ValueError, match="Undescribed"):
+        TableSubject("undescribed", Undescribed, subject("Undescribed", None))
 
 
 def test_it_is_in_the_diff(analysed: Path) -> None:

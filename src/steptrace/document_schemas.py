@@ -18,7 +18,7 @@ from msgspec import Meta
 from steptrace.config.schema import MOST, RootConfig
 from steptrace.config.settings import Limits, Settings
 from steptrace.config.study_file import StudyFile
-from steptrace.documents.base import Document, columns_of
+from steptrace.documents.base import Document, columns_of, meaning_of
 from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
 from steptrace.documents.diff import Diff
 from steptrace.documents.prediction import PredictedStep
@@ -92,7 +92,7 @@ def _said(kind: type[Document]) -> tuple[str, str]:
     columns = [c for c in columns_of(kind) if c.dtype]
     named = [f"`{c.name}`" + (f" ({c.unit})" if c.unit else "") for c in columns if not c.is_key]
     keys = [f"`{c.name}`" for c in columns if c.is_key]
-    return " ".join((kind.__doc__ or "").split()), "; ".join([*([f"by {', '.join(keys)}"] if keys else []), *named])
+    return meaning_of(kind), "; ".join([*([f"by {', '.join(keys)}"] if keys else []), *named])
 
 
 def rule_table() -> str:

@@ -182,7 +182,8 @@ def read_rows(run_dir: Path, kind: type[Document]) -> "pd.DataFrame | None":
     try:
         return validate(read_table(path), kind) if path.exists() else None
     except (OSError, ValueError, SchemaError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        raise RecordError(f"file is not such a table ({error})", where=path, expected=kind.__doc__) from error
+        expected = f"a table of {kind.__name__}: {', '.join(names_of(kind))}"
+        raise RecordError(f"file is not such a table ({error})", where=path, expected=expected) from error
 
 
 def write_op_lines(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -13,7 +13,8 @@ A field that holds numbers says of which `Kind` they are. How the numbers of sev
 """
 
 import importlib
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -279,6 +280,36 @@ def columns_of(kind: type[Document]) -> tuple[Column, ...]:
     names = [(field, name) for field, name in every if hints[field] != InRuns]
     metas = ((name, hints[field], getattr(hints[field], "__metadata__", (None,))[0]) for field, name in names)
     return tuple(_column(name, hint, meta) for name, hint, meta in metas if isinstance(meta, msgspec.Meta))
+
+
+_meanings: Final[dict[type[Document], str]] = {}
+
+
+def described(text: str) -> Callable[[type[_Document]], type[_Document]]:
+    """Say what documents of a kind are, for pages and docs.
+
+    A docstring would not do: Python drops docstrings under `-OO`. The text becomes the docstring as well.
+    """
+
+    def describe(kind: type[_Document]) -> type[_Document]:
+        _meanings[kind] = kind.__doc__ = inspect.cleandoc(text)
+        return kind
+
+    return describe
+
+
+def is_described(kind: type[Document]) -> bool:
+    """Whether `described` says what documents of a kind are."""
+    return kind in _meanings
+
+
+def meaning_of(kind: type[Document]) -> str:
+    """What documents of a kind are, on one line.
+
+    Raises:
+        KeyError: nothing describes the kind.
+    """
+    return " ".join(_meanings[kind].split())
 
 
 @cache

@@ -2,17 +2,18 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key
 
 
-class CollectiveName(Row, frozen=True):
+@described(
     """The collectives of one name and process group.
 
     The name is PyTorch's, or else what the kernel's name says; on a host PyTorch's label around it. A collective's time
     is waiting, until its last rank has begun it, and transfer, from then on. The two are told apart where the traces of
     other ranks were read together with this one; lengths include both.
     """
-
+)
+class CollectiveName(Row, frozen=True):
     collective: Annotated[str, key("Collective", "`all_reduce`, ..., or the kernel's short name.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
     count: Annotated[int, column("Calls", "How many.", kind="total")]
@@ -58,9 +59,8 @@ class CollectiveName(Row, frozen=True):
     ] = None
 
 
+@described("What a rank communicated.")
 class Collectives(Document, frozen=True):
-    """What a rank communicated."""
-
     count: Annotated[int, field("Collectives.", kind="sum")]
     by_name: Annotated[tuple[CollectiveName, ...], field("By name and group, the most exposed first.")]
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key
 
 
 class CopyRate(Document, frozen=True):
@@ -15,13 +15,14 @@ class CopyRate(Document, frozen=True):
     bytes_per_second: Annotated[float, column("Rate", "Sum of their rates, each its bytes over its length.")]
 
 
-class Copy(Row, frozen=True):
+@described(
     """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs.
 
     A copy's rate is its bytes over its length; what runs at once adds up. Copies of less than 64 KiB mostly take the
     time to start: their rate says nothing of the link.
     """
-
+)
+class Copy(Row, frozen=True):
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     kind: Annotated[str, key("Kind", "The copy as recorded, or `Memset`.")]
     count: Annotated[int, column("Count", "How many.", kind="total")]

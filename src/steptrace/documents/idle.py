@@ -2,14 +2,13 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, Row, column, field, key, reference
+from steptrace.documents.base import Document, Row, column, described, field, key, reference
 from steptrace.format import duration
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 
 
+@described("The gaps before the activities of one stream, summed by category, as Holistic Trace Analysis has them.")
 class StreamIdle(Row, frozen=True):
-    """The gaps before the activities of one stream, summed by category, as Holistic Trace Analysis has them."""
-
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     stream: Annotated[int, key("Stream", "Stream.")]
     host_wait_ns: Annotated[
@@ -29,9 +28,8 @@ class StreamIdle(Row, frozen=True):
     other_ns: Annotated[int, column("Idle, other", "The rest.", kind="total")]
 
 
+@described("The gaps of one cause that activities of one operator ended.")
 class IdleEnding(Document, frozen=True):
-    """The gaps of one cause that activities of one operator ended."""
-
     cause: Annotated[str, key("Cause", "`sync`, `loader`, `host`, `dependency`, `between_kernels` or `unknown`.")]
     op: Annotated[str | None, key("Operator whose work came next", "The operator whose work ended the gaps.")]
     label: Annotated[str | None, key("Label", "The innermost label that launched it.")]
@@ -40,9 +38,11 @@ class IdleEnding(Document, frozen=True):
     longest_ns: Annotated[int, column("Longest", "The longest.", kind="max")]
 
 
+@described(
+    """One gap between two activities of a GPU, all its streams taken together, with its cause and what ended it.
+    """
+)
 class IdleGap(Document, frozen=True):
-    """One gap between two activities of a GPU, all its streams taken together, with its cause and what ended it."""
-
     ts: Annotated[int, column("At", "Start of the gap.", kind="first")]
     dur: Annotated[int, column("Length", "Length.", kind="first")]
     cause: Annotated[
@@ -68,9 +68,8 @@ class IdleGap(Document, frozen=True):
     step: Annotated[int | None, reference("steps", "the step that launched it.", kind="first")]
 
 
+@described("Why the GPU, or a stream of it, had nothing to do.")
 class Idle(Document, frozen=True):
-    """Why the GPU, or a stream of it, had nothing to do."""
-
     by_stream: Annotated[tuple[StreamIdle, ...], field("Per stream, as Holistic Trace Analysis sorts it.")]
     gaps: Annotated[int | None, field("Number of gaps.", kind="sum")]
     ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.", kind="first")]

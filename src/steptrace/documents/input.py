@@ -2,14 +2,13 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, Row, column, field, key, reference
+from steptrace.documents.base import Document, Row, column, described, field, key, reference
 
 InputVerdict = Literal["none", "moderate", "high"]
 
 
+@described("How long training threads waited for data in one step, or in the whole of a trace without steps.")
 class InputWaitOfStep(Row, frozen=True):
-    """How long training threads waited for data in one step, or in the whole of a trace without steps."""
-
     step: Annotated[int | None, reference("steps", "null for a trace without steps.", is_key=True)]
     index: Annotated[int | None, key("Step", "The N of `ProfilerStep#N`; null for a trace without steps.")]
     host_ns: Annotated[
@@ -28,9 +27,8 @@ class InputWaitOfStep(Row, frozen=True):
     ]
 
 
+@described("Waiting for data: the steps together, and each.")
 class Input(Document, frozen=True):
-    """Waiting for data: the steps together, and each."""
-
     source: Annotated[Literal["loader", "label"] | None, field("What tells of waits: a DataLoader, or our label.")]
     steps: Annotated[int | None, field("Steps; null for a trace without.", kind="sum")]
     window_ns: Annotated[int, field("Time of the steps, or of the trace.", kind="sum")]

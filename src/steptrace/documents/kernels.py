@@ -4,16 +4,17 @@ from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key
 from steptrace.documents.overview import Parts
 
 
-class KernelName(Row, frozen=True):
+@described(
     """The activities of one GPU of one name. Lengths are added over streams: work side by side counts on each.
 
     Those left over from steps before the recorded ones are in the table `kernel_names` alone.
     """
-
+)
+class KernelName(Row, frozen=True):
     name: Annotated[str, key("", "Name as recorded.")]
     short_name: Annotated[str, column("Kernel", "Short name, with what sets it apart from the others in the table.")]
     class_: Annotated[str, key("Class", "`compute`, `comm` (collectives) or `memory` (memcpy and memset).")] = (
@@ -34,18 +35,19 @@ class KernelName(Row, frozen=True):
     ]
 
 
+@described("How long exactly this set of classes ran on a GPU at once; the rows add up to its busy time exactly.")
 class KernelType(Row, frozen=True):
-    """How long exactly this set of classes ran on a GPU at once; the rows add up to its busy time exactly."""
-
     classes: Annotated[str, key("At once", "The classes, joined by ` + `: `compute`, `comm + memory`, and so on.")]
     ns: Annotated[int, column("Time", "Time in which these ran and no others, over the whole trace.", kind="sum")]
     busy_share: Annotated[float, column("Share of busy time", "Of the GPU's busy time.", "share", kind="share")]
 
 
-class KernelFormat(Document, frozen=True):
+@described(
     """The compute kernels of one GPU of one name: the number format of their arithmetic and whether it runs on tensor
-    cores. Lengths are added over streams."""
-
+    cores. Lengths are added over streams.
+    """
+)
+class KernelFormat(Document, frozen=True):
     name: Annotated[str, key("", "Name as recorded.")]
     short_name: Annotated[str, column("Kernel", "Short name, with what sets it apart from the others in the table.")]
     bits: Annotated[
@@ -118,12 +120,13 @@ class SequenceEntry(Document, frozen=True):
         return self.name if self.times == 1 else f"{self.name} ×{self.times}"
 
 
-class Sequence(Document, frozen=True):
+@described(
     """The GPU activities that one call of an operator or label launched, in the order of their start.
 
     Calls with the same sequence are counted together; of callers of the same work the outermost stands for all.
     """
-
+)
+class Sequence(Document, frozen=True):
     kind: Annotated[str, key("Under", "`op` or `label`.")]
     name: Annotated[str, key("Name", "Operator or label.")]
     length: Annotated[int, column("Length", "Activities in the sequence.", kind="first")]

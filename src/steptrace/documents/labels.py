@@ -2,12 +2,11 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Row, column, key
+from steptrace.documents.base import Row, column, described, key
 
 
+@described("All uses of one label, with the GPU's time that belongs to them.")
 class Label(Row, frozen=True):
-    """All uses of one label, with the GPU's time that belongs to them."""
-
     label: Annotated[str, key("Label", "The label; steps (`ProfilerStep#N`) are none.")]
     count: Annotated[int, column("Count", "How many, those inside one of their own label included.", kind="total")]
     host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", kind="total")]

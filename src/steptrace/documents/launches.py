@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key
 from steptrace.format import duration
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 
@@ -24,9 +24,8 @@ _Excess = Annotated[
 ]
 
 
+@described("The launches of one GPU by one call.")
 class LaunchCall(Row, frozen=True):
-    """The launches of one GPU by one call."""
-
     call: Annotated[str, key("Call", "Name of the call.")]
     kind: Annotated[str, key("Kind", "`kernel`, `graph`, `copy` or `set`.")]
     count: Annotated[int, column("Launches", "Launches.", kind="total")]
@@ -45,13 +44,14 @@ class LaunchCall(Row, frozen=True):
     excess_delays: _Excess
 
 
-class Launches(Document, frozen=True):
+@described(
     """How the work of the analysed GPU was launched.
 
     Delay is the time from the end of the launching call to the start of its work; none if the work began first. A
     graph's one launch holds all its kernels.
     """
-
+)
+class Launches(Document, frozen=True):
     count: Annotated[int, column("Launches", "Launching calls.", kind="total")]
     activities: Annotated[int, column("GPU activities", "GPU activities with a known launch.", kind="total")]
     unlinked: Annotated[int, column("Activities without launch", "GPU activities without.", kind="sum")]

@@ -2,12 +2,11 @@
 
 from typing import Annotated, ClassVar
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key
 
 
+@described("Blocks of one origin that are live at the peak.")
 class AtPeak(Document, frozen=True):
-    """Blocks of one origin that are live at the peak."""
-
     category: Annotated[
         str,
         key(
@@ -29,9 +28,8 @@ class AtPeak(Document, frozen=True):
     bytes: Annotated[int, column("Bytes", "Their bytes, summed.", kind="sum")]
 
 
+@described("The peak of one device's memory; of several runs that of the run with the highest peak.")
 class DeviceMemory(Row, frozen=True):
-    """The peak of one device's memory; of several runs that of the run with the highest peak."""
-
     RUN_OF_GREATEST: ClassVar[str] = "peak_allocated_bytes"
 
     device_type: Annotated[str, key("", "`cpu`, `cuda`, or the profiler's number.")]

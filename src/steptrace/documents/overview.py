@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, column, described, field, key
 
 #: Of a whole that is divided: the part's name to its time in ns.
 Parts = dict[str, int]
@@ -35,9 +35,8 @@ def part_name(part: str) -> str:
     return _NAMES.get(part, part.replace("_", " "))
 
 
+@described("The operators of one name, by their own time: the GPU's where there is one, else the host's.")
 class TopOperator(Document, frozen=True):
-    """The operators of one name, by their own time: the GPU's where there is one, else the host's."""
-
     name: Annotated[str | None, key("Operator", "Operator; none for GPU work that no operator launched.")]
     calls: Annotated[int | None, column("Calls", "Calls of the operator.", kind="total")]
     host_self_ns: Annotated[
@@ -62,9 +61,8 @@ class TopOperator(Document, frozen=True):
     ]
 
 
+@described("How long a step takes, where that time goes, and what takes it; the parts add up to the window.")
 class Overview(Document, frozen=True):
-    """How long a step takes, where that time goes, and what takes it; the parts add up to the window."""
-
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's labels.")]
     steps: Annotated[int, field("Steps; 0: the GPU's span is the window.", kind="sum")]
     window_ns: Annotated[int, field("Length of the window.", kind="sum", centre="mean")]

@@ -4,15 +4,16 @@ from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key
 
 
-class LineTime(Document, frozen=True):
+@described(
     """GPU time of one line: the first Python frame around a launch that is neither PyTorch's nor steptrace's.
 
     A trace knows the line of a function's def; runs recorded by steptrace know the line that ran.
     """
-
+)
+class LineTime(Document, frozen=True):
     file: Annotated[str, key("Line", "File.")]
     line: Annotated[int | None, key("", "Line; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function.")]
@@ -27,9 +28,8 @@ class LineTime(Document, frozen=True):
     share: Annotated[float, column("Share of GPU time", "Of all GPU time.", "share", kind="share")]
 
 
+@described("The calls of one Python function or module on threads that train, with all that they call in turn.")
 class FunctionTime(Document, frozen=True):
-    """The calls of one Python function or module on threads that train, with all that they call in turn."""
-
     function: Annotated[str, key("Function or module", "Its name, with file and line; PyTorch's own are left out.")]
     calls: Annotated[int, column("Calls", "Calls, but for those within another of the same.", kind="total")]
     host_ns: Annotated[int, column("Host time", "Their length on the host.", kind="total")]
@@ -43,9 +43,8 @@ class FunctionTime(Document, frozen=True):
     ]
 
 
+@described("Where in the program GPU and host time go.")
 class Program(Document, frozen=True):
-    """Where in the program GPU and host time go."""
-
     by_line: Annotated[tuple[LineTime, ...] | None, field("By source line; null without a GPU.")]
     functions: Annotated[tuple[FunctionTime, ...], field("By function and module, the most host time first.")]
     stacks: Annotated[bool, field("Whether Python frames were recorded.")]
@@ -56,13 +55,14 @@ class Program(Document, frozen=True):
         return not self.by_line and not self.functions
 
 
-class ClassOfPath(Row, frozen=True):
+@described(
     """One class of work on the critical path, a mean over the steps.
 
     The path leads from the step's end back to its start: from each event to the last one that it had to wait for. Its
     parts follow each other without a gap and add up to the step exactly.
     """
-
+)
+class ClassOfPath(Row, frozen=True):
     class_: Annotated[str, key("Class", "What the path is in, as in the table `critical_path`.")] = msgspec.field(
         name="class"
     )
@@ -70,9 +70,8 @@ class ClassOfPath(Row, frozen=True):
     share: Annotated[float | None, column("Share", "Of the step.", "share", kind="share")]
 
 
+@described("What the steps' time was spent on, one thing after the other.")
 class CriticalPath(Document, frozen=True):
-    """What the steps' time was spent on, one thing after the other."""
-
     steps: Annotated[int, field("Steps; 0: the whole trace.", kind="sum")]
     span_ns: Annotated[int, field("Mean length of a step.", kind="mean")]
     classes: Annotated[tuple[ClassOfPath, ...], field("By class.")]

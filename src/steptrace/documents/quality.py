@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key
 
 #: Where records are missing, in the order of time: everywhere, at one of the ends, in one place, or here and there.
 Place = Literal["all", "start", "end", "middle", "scattered"]
@@ -11,26 +11,23 @@ Place = Literal["all", "start", "end", "middle", "scattered"]
 StepSource = Literal["profiler", "optimizer", "loader"]
 
 
+@described("Launches that put work on a GPU which the trace does not hold.")
 class LostRecords(Document, frozen=True):
-    """Launches that put work on a GPU which the trace does not hold."""
-
     launch: Annotated[str, key("Launches", "`kernel` or `graph`: what was launched.")]
     place: Annotated[Place, field("Where in the trace: `all`, `start`, `end`, `middle` or `scattered`.")]
     lost: Annotated[int, column("Without GPU work", "Launches whose work is missing.")]
     of: Annotated[int, column("Of", "All launches of this kind.")]
 
 
+@described("A step that no figure counts, since records of its GPU work are missing.")
 class LeftOutStep(Document, frozen=True):
-    """A step that no figure counts, since records of its GPU work are missing."""
-
     index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
     start_ns: Annotated[int, field("Start.")]
     dur_ns: Annotated[int, field("Length on the host.")]
 
 
+@described("A GPU activity that was recorded to run over later work of its stream, and was cut at the next start.")
 class CutEnd(Document, frozen=True):
-    """A GPU activity that was recorded to run over later work of its stream, and was cut at the next start."""
-
     name: Annotated[str, key("Name", "Name of the activity.")]
     device: Annotated[int, field("GPU.")]
     stream: Annotated[int, field("Stream.")]
@@ -38,12 +35,13 @@ class CutEnd(Document, frozen=True):
     kept_ns: Annotated[int, column("Kept", "Length up to the next start on its stream.")]
 
 
-class QualityCheck(Row, frozen=True):
+@described(
     """One thing that can be wrong with a trace, and how much of it is.
 
     It warns if what is missing could change a figure.
     """
-
+)
+class QualityCheck(Row, frozen=True):
     check: Annotated[str, key("Check", "What was looked for.")]
     wrong: Annotated[int, column("Wrong", "How many are wrong.", kind="sum")]
     of: Annotated[int, column("Of", "Of how many.", kind="sum")]
@@ -51,9 +49,8 @@ class QualityCheck(Row, frozen=True):
     says: Annotated[str, column("Result", "The warning, or that all is well.")]
 
 
+@described("What a reader should know before trusting a trace's figures.")
 class Quality(Document, frozen=True):
-    """What a reader should know before trusting a trace's figures."""
-
     steps: Annotated[int, field("Steps counted.", kind="sum")]
     launch_coverage: Annotated[
         float | None, column("GPU work with its launch", "Of GPU activities.", "share", kind="share")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import Document, InRuns, Row, column, field, key
+from steptrace.documents.base import Document, InRuns, Row, column, described, field, key
 from steptrace.documents.finding import Finding
 
 
@@ -27,9 +27,8 @@ class Straggler(Document, frozen=True):
     ]
 
 
+@described("Matched collectives of one name and group.")
 class MatchedName(Row, frozen=True):
-    """Matched collectives of one name and group."""
-
     collective: Annotated[str, key("Collective", "Collective.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
     count: Annotated[int, column("Matched", "How many.", kind="total")]
@@ -85,10 +84,12 @@ class RankAllReduce(Document, frozen=True):
     bus_bytes_per_s: Annotated[float | None, column("Bus bandwidth", "Measured bus bandwidth.", kind="rate")]
 
 
-class RankWait(Row, frozen=True):
+@described(
     """One rank of a job: how far its clock is off, how long it waited in collectives, and for how long others did
-    because of it."""
-
+    because of it.
+    """
+)
+class RankWait(Row, frozen=True):
     rank: Annotated[int, key("Rank", "Rank, or the trace's place in the list where traces do not say.")]
     clock_offset_ns: Annotated[
         int | None,
@@ -118,13 +119,14 @@ class RankWait(Row, frozen=True):
     ]
 
 
-class RankKernel(Row, frozen=True):
+@described(
     """One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it.
 
     A rank whose kernels are all longer has a slower GPU; one that is longer in a few has other data. A collective's
     length holds its waiting, so there the rank with the shortest is the one waited for.
     """
-
+)
+class RankKernel(Row, frozen=True):
     name: Annotated[str, key("", "Name as recorded.")]
     short_name: Annotated[str, column("Kernel", "Short name.")]
     class_: Annotated[str, key("Class", "`compute`, `comm` or `memory`.")] = msgspec.field(name="class")

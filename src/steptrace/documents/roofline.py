@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Row, column, key
+from steptrace.documents.base import Row, column, described, key
 
 
-class OperatorRoofline(Row, frozen=True):
+@described(
     """The calls of one operator with the same inputs, on the analysed GPU.
 
     Above 100 % of roofline its inputs were still in the GPU's cache, or the trace does not say its number format.
     """
-
+)
+class OperatorRoofline(Row, frozen=True):
     name: Annotated[str, key("Operator", "The operator that launched the kernels.")]
     inputs: Annotated[str, key("Inputs", "Sizes and types of its inputs.")]
     count: Annotated[int, column("Calls", "Calls that launched something.", kind="total")]

@@ -8,12 +8,14 @@ a median over the steps, and null for a trace without steps.
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import Column, Document, Row, column, columns_of, field, key
+from steptrace.documents.base import Column, Document, Row, column, columns_of, described, field, key
 
 
+@described(
+    """Where a GPU's time went, over the whole trace; compute, exposed parts and idle add up to the span exactly.
+    """
+)
 class GpuTime(Document, frozen=True):
-    """Where a GPU's time went, over the whole trace; compute, exposed parts and idle add up to the span exactly."""
-
     activities: Annotated[int, column("GPU activities", "Kernels, copies and sets.", kind="sum")]
     span_ns: Annotated[int | None, column("GPU span", "First start to last end of GPU work.", kind="sum")]
     busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work.", kind="sum")]
@@ -41,9 +43,8 @@ class GpuTime(Document, frozen=True):
         return self.span_ns is None
 
 
+@described("One step; without a GPU its GPU figures are not measured.")
 class StepTime(Document, frozen=True):
-    """One step; without a GPU its GPU figures are not measured."""
-
     index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
     start_ns: Annotated[int, field("Start.", kind="first")]
     dur_ns: Annotated[
@@ -75,9 +76,8 @@ class StepTime(Document, frozen=True):
     ] = None
 
 
+@described("The unprofiled steps of one kind: a validation, a rollout or a checkpoint makes some differ from most.")
 class StepKind(Row, frozen=True):
-    """The unprofiled steps of one kind: a validation, a rollout or a checkpoint makes some differ from most."""
-
     kind: Annotated[
         str,
         key(
@@ -97,9 +97,8 @@ class StepKind(Row, frozen=True):
     syncs: Annotated[float | None, column("Syncs", "Median of the profiled steps of this kind.", kind="mean")]
 
 
+@described("The figures of one trace, or the medians of a variant's.")
 class StepFigures(Document, frozen=True):
-    """The figures of one trace, or the medians of a variant's."""
-
     gpu_busy_pct: Annotated[
         float | None,
         column(

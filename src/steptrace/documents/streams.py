@@ -2,21 +2,22 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, Row, column, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key
 from steptrace.limits import QUEUE_CAPACITY
 
 
+@described(
+    """The time with work running on exactly so many streams; all rows add up to the steps, or to the GPU's span.
+    """
+)
 class StreamsAtOnce(Row, frozen=True):
-    """The time with work running on exactly so many streams; all rows add up to the steps, or to the GPU's span."""
-
     streams: Annotated[int, key("Streams at once", "Streams with a kernel, copy or set running; 0: the GPU is idle.")]
     ns: Annotated[int, column("Time", "How long, in one piece or in many.", kind="total")]
     share: Annotated[float, column("Share of time", "Of all rows' time.", "share", kind="share")]
 
 
+@described("One stream's work within the steps, or within the GPU's span; the longest first.")
 class Stream(Row, frozen=True):
-    """One stream's work within the steps, or within the GPU's span; the longest first."""
-
     stream: Annotated[int, key("Stream", "Stream.")]
     work: Annotated[str, column("Mostly", "What takes most of its time: `compute`, `comm` or `memory`.")]
     busy_ns: Annotated[int, column("Busy", "Time with any of its work running, each instant once.", kind="total")]
@@ -35,12 +36,13 @@ class QueueLength(Document, frozen=True):
     length: Annotated[int, column("Length", "Activities launched and not begun.")]
 
 
-class Queue(Row, frozen=True):
+@described(
     """The queue of one stream from its first launch to its last start of an activity, weighted by time.
 
     It holds the activities that the host has begun to launch and the GPU has not begun to run.
     """
-
+)
+class Queue(Row, frozen=True):
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     stream: Annotated[int, key("Stream", "Stream.")]
     activities: Annotated[

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 
 import msgspec
 
-from steptrace.documents.base import Document, Kind, Row
+from steptrace.documents.base import Document, Kind, Row, is_described
 
 if TYPE_CHECKING:
     from steptrace.documents.summary import TraceSummary
@@ -108,11 +108,19 @@ def subject(
 
 @dataclass(frozen=True)
 class TableSubject(Generic[_Row]):
-    """The entry of a subject that is one table: its key in summary.json, its row type, and what `subject` declares."""
+    """The entry of a subject that is one table: its key in summary.json, its row type, and what `subject` declares.
+
+    Raises:
+        ValueError: nothing says what a row is.
+    """
 
     name: str
     rows: type[_Row]
     declared: msgspec.Meta
+
+    def __post_init__(self) -> None:
+        if not is_described(self.rows):
+            raise ValueError(f"nothing says what a {self.rows.__name__} is: put @described(...) above the class")
 
     def of(self, trace: "TraceSummary") -> tuple[_Row, ...]:
         """The rows of a trace."""

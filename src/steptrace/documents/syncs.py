@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from steptrace.documents.base import Document, InRuns, column, field, key
+from steptrace.documents.base import Document, InRuns, column, described, field, key
 from steptrace.format import count as fmt_count
 from steptrace.format import place, plural
 
@@ -65,12 +65,13 @@ class Site(Place, frozen=True, kw_only=True):
         return None if self.program_file is None else (self.program_file, self.program_line)
 
 
-class SyncSite(Site, frozen=True, kw_only=True):
+@described(
     """The counted syncs of one kind at one place.
 
     A sync is a host operation after which the host goes on only once queued GPU work is complete.
     """
-
+)
+class SyncSite(Site, frozen=True, kw_only=True):
     count: Annotated[int, column("Syncs", "How many.", kind="total")]
     blocked_ns: Annotated[
         int, column("Host blocked", "Host time in the waiting calls; the GPU may be busy meanwhile.", kind="total")
@@ -97,9 +98,8 @@ class SyncSite(Site, frozen=True, kw_only=True):
     runs: InRuns = msgspec.UNSET
 
 
+@described("Predicted syncs at one place.")
 class PredictedSite(Site, frozen=True, kw_only=True):
-    """Predicted syncs at one place."""
-
     pinned: Annotated[
         bool | None, field("Of a copy to the device: whether the host's memory is pinned.", kind="first")
     ] = None
@@ -162,9 +162,8 @@ def place_of(site: Site) -> str:
     return f"a place labelled '{site.label}'" if site.label else "a place without a source line"
 
 
+@described("Syncs of a trace: host operations that wait for queued GPU work.")
 class Syncs(Document, frozen=True):
-    """Syncs of a trace: host operations that wait for queued GPU work."""
-
     count: Annotated[
         int | None,
         column(

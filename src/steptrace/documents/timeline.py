@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, column, field
+from steptrace.documents.base import Document, column, described, field
 
 
 class Lane(Document, frozen=True):
@@ -17,9 +17,8 @@ class Lane(Document, frozen=True):
     ]
 
 
+@described("One step, the median one, as a picture shows it.")
 class Timeline(Document, frozen=True):
-    """One step, the median one, as a picture shows it."""
-
     step: Annotated[
         int | None,
         column(

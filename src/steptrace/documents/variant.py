@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, column, field
+from steptrace.documents.base import Document, column, described, field
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.input import InputVerdict
 from steptrace.documents.memory import DeviceMemory
@@ -191,16 +191,14 @@ class SyncCounts(Document, frozen=True):
     predicted_steps: Annotated[int | None, field("Steps that the prediction rests on.")] = None
 
 
+@described("A place that the prediction does not cover.")
 class UnknownPlace(Place, frozen=True):
-    """A place that the prediction does not cover."""
-
     reason: Annotated[str | None, field("Why.")]
     count_per_step: Annotated[float | None, field("Per step.")]
 
 
+@described("A sync on both sides.")
 class SyncChange(Place, frozen=True):
-    """A sync on both sides."""
-
     kind: Annotated[str | None, field("What waits.")]
     baseline_count_per_step: Annotated[float | None, field("Per step of the baseline.")]
     variant_count_per_step: Annotated[float | None, field("Per step of the variant.")]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import Row, column, field, key
+from steptrace.documents.base import Row, column, described, field, key
 from steptrace.documents.subject import TableSubject, subject
 from steptrace.format import duration
 
@@ -10,13 +10,14 @@ from steptrace.format import duration
 LEAST_NS: Final = 50_000
 
 
-class HostStretch(Row, frozen=True):
+@described(
     """The stretches of steps, at one line, in which no operator runs on any thread that trains.
 
     A trace with Python frames knows the function that runs in the middle of a stretch. The line is that of the operator
     that ends the stretch if this function calls it; otherwise it is the line of the function's def.
     """
-
+)
+class HostStretch(Row, frozen=True):
     file: Annotated[str | None, key("Line", "File of the line.")]
     line: Annotated[int | None, key("", "Its number.", local=True)]
     function: Annotated[str | None, key("", "Function that the line stands in.")]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from msgspec import UNSET, UnsetType
 
 from steptrace import format as fmt
-from steptrace.documents.base import Column, Document, keys_of, shown_columns
+from steptrace.documents.base import Column, Document, keys_of, meaning_of, shown_columns
 from steptrace.documents.syncs import Site
 from steptrace.report.draw import Piece, bar_cell
 from steptrace.report.page.markup import Definition, Html, breakable, inline_code, place, render, short_place, unplaced
@@ -252,7 +252,7 @@ def named_facts(figures: Sequence[tuple[str, str]]) -> Html:
 
 def meanings(kind: type[Document], columns: Sequence[Column], what: str) -> list[Definition]:
     """What a row is, and what its figures mean, but for words that only repeat a heading."""
-    row = Definition(f"Each row ({what})", inline_code(" ".join((kind.__doc__ or "").split())))
+    row = Definition(f"Each row ({what})", inline_code(meaning_of(kind)))
     figures = [column for column in columns if column.is_number and not column.is_key]
     return [row, *definitions_of(figures)]
 
