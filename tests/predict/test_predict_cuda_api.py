@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pkgutil
+import re
 import warnings
 from collections.abc import Callable
 from types import FunctionType
@@ -54,10 +55,6 @@ def _scales() -> None:
     assert (scaler.get_scale(), scaler.is_enabled(), weight.item()) == (4.0, True, pytest.approx(0.9))
 
 
-def _is_refused(module: Any, name: str) -> bool:
-    return hasattr(dict(_MODULES)[module][name], "create")  # as no answer has
-
-
 #: Without a stand-in: called as a program calls it, it must work. Types and errors do nothing.
 _AS_THEY_ARE: dict[str, Callable[[], object]] = {
     "cuda.is_bf16_supported": lambda: torch.cuda.is_bf16_supported(),
@@ -84,14 +81,7 @@ _AS_THEY_ARE: dict[str, Callable[[], object]] = {
     "cuda.profiler.profile": lambda: torch.cuda.profiler.profile().__enter__(),
 }
 _TYPES = ("Storage", "Tensor", "Error")
-_REFUSED = (*cuda_api._REFUSED, "graph", "make_graphed_callables")
-_ANSWERING = [one for one in _FUNCTIONS if one[1] not in _REFUSED and not _is_refused(*one)]
-_REFUSING = [
-    (module, name)
-    for module, stand_ins in _MODULES
-    for name in stand_ins
-    if hasattr(module, name) and _is_refused(module, name)
-]
+_REFUSING = list(cuda_api.refusals())
 
 
 def test_a_stand_in_takes_the_names_and_defaults_of_the_real_function():
@@ -158,9 +148,6 @@ def test_what_a_program_asks_the_device_has_an_answer():
         assert torch.cuda.default_generators[0].initial_seed() == torch.initial_seed()
         assert torch.cuda.Stream.priority_range()[0] == 0
         assert not torch.cuda.graphs.is_current_stream_capturing()
-        torch.cuda.tunable.enable()
-        torch.cuda.tunable.set_filename("tuned.csv", insert_device_ordinal=True)
-        assert not torch.cuda.tunable.is_enabled()  # products are not tuned
         assert torch.cuda.get_device_properties(0).max_threads_per_block == 1024
         if hasattr(torch.cuda, "caching_allocator_disabled"):  # not in PyTorch 2.11
             with torch.cuda.caching_allocator_disabled():
@@ -238,18 +225,34 @@ def _needed(function: Any) -> list[int]:
 
 
 def test_a_stand_in_answers():
-    calls = [(module, name, _needed(getattr(module, name))) for module, name in _ANSWERING]
+    calls = [(module, name, _needed(getattr(module, name))) for module, name in _FUNCTIONS]
     with predict_syncs(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         for module, name, arguments in calls:
             getattr(module, name)(*arguments)
 
 
+def test_what_a_later_release_adds_to_torch_cuda_is_refused_by_its_name(monkeypatch):
+    def added(_device: object = None) -> int:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(added, "__module__", "torch.cuda")
+    monkeypatch.setattr(torch.cuda, "added", added, raising=False)
+    with predict_syncs(), pytest.raises(NotImplementedError, match=r"torch\.cuda\.added"):
+        torch.cuda.added()
+    assert torch.cuda.added is added
+
+
+@pytest.mark.parametrize("module", ["comm", "gds", "jiterator", "nccl", "tunable"])
+def test_modules_for_a_real_device_are_refused(module):
+    assert any(owner is _BELOW[module] for owner, _ in _REFUSING)
+
+
 def test_what_needs_a_real_device_is_refused_by_name():
     calls = [(module, name, _needed(getattr(module, name))) for module, name in _REFUSING]
     with predict_syncs():
         for module, name, arguments in calls:
-            refused = rf"cannot follow torch\.cuda\.(\w+\.)?(CUDAGraph|{name}), which CUDA can"
+            refused = rf"cannot follow {re.escape(module.__name__)}\.{name}, which CUDA can"
             with pytest.raises(RuntimeError, match=refused):
                 getattr(module, name)(*arguments)
 

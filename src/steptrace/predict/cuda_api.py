@@ -1,10 +1,12 @@
 """What `torch.cuda` and the modules below it offer during a prediction.
 
-The tables have functions and classes by name; each function is called as the real one is.
+The tables have functions and classes by name; each function is called as the real one is. What has no entry is
+refused with its name.
 """
 
 import importlib
 import inspect
+import pkgutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -93,12 +95,6 @@ _ZERO = (
     "utilization", "clock_rate", "device_memory_used", "max_memory_cached", "memory_cached", "memory_usage",
     "power_draw", "temperature",
 )  # fmt: skip
-#: What gives access to memory, handles or graphs of a real device, and so is refused.
-_REFUSED = (
-    "CUDAGraph", "CUDAPluggableAllocator", "GreenContext", "MemPool", "caching_allocator_alloc",
-    "caching_allocator_delete", "change_current_allocator", "current_blas_handle", "current_solver_handle",
-    "use_mem_pool",
-)  # fmt: skip
 #: Replacements of functions and classes of `torch.cuda`.
 CUDA: dict[str, Callable[..., Any]] = {
     "is_available": lambda: True,
@@ -142,10 +138,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "list_gpu_processes": lambda _device=None: "no processes are running",
     "memory_snapshot": lambda *_, **__: [],
     "caching_allocator_disabled": lambda *_, **__: nullcontext(),
-    **dict.fromkeys(("graph", "make_graphed_callables"), refused("CUDAGraph")),
     **dict.fromkeys(_OF_NO_EFFECT, lambda *_, **__: None),
     **dict.fromkeys(_ZERO, lambda *_, **__: 0),
-    **{name: refused(name) for name in _REFUSED},
 }
 
 _DTYPES = (
@@ -170,31 +164,11 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "empty_host_cache": lambda: None,
     "get_memory_info": CUDA["mem_get_info"],
     "get_device_capability": lambda _device=None: {"supported_dtypes": set(_DTYPES)},
-    "Graph": refused("CUDAGraph"),
     "synchronize": lambda _device=None: host_waits("device", "torch.accelerator.synchronize"),
 }
 
 #: In `torch`: they take their device first.
 TORCH: dict[str, Callable[..., Any]] = {"Event": AnyEvent, "Stream": Stream}
-
-
-_SETTINGS: Final = (
-    "enable", "tuning_enable", "record_untuned_enable", "set_max_tuning_duration", "set_max_tuning_iterations",
-    "set_filename", "set_rotating_buffer_size", "set_numerical_check_tolerances",
-)  # fmt: skip
-_QUESTIONS: Final = ("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled", "read_file")
-#: GEMMs are tuned on a real device alone.
-_TUNABLE: Final[dict[str, Callable[..., Any]]] = {
-    **dict.fromkeys(_SETTINGS, lambda *_: None),
-    **dict.fromkeys(_QUESTIONS, lambda *_: False),
-    **dict.fromkeys(("get_results", "get_validators"), lambda: ()),
-    **dict.fromkeys(("get_max_tuning_duration", "get_max_tuning_iterations", "get_rotating_buffer_size"), lambda: 0),
-    "get_filename": lambda: "tunableop_results.csv",
-}
-
-
-def _refused_in(module: str, *names: str) -> dict[str, Callable[..., Any]]:
-    return {name: refused(f"{module}.{name}") for name in names}
 
 
 #: By the name of the module and of the function or class.
@@ -205,17 +179,16 @@ MODULES: Final[dict[str, dict[str, Callable[..., Any]]]] = {
         "_dump_snapshot": lambda *_: None,
         "_snapshot": lambda *_: {"segments": [], "device_traces": [[]]},
     },
-    "tunable": _TUNABLE | _refused_in("tunable", "tune_gemm_in_file", "mgpu_tune_gemm_in_file"),
-    "nccl": {"is_available": lambda _tensors: True}
-    | _refused_in(
-        "nccl", "unique_id", "init_rank", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"
-    ),
-    "comm": _refused_in(
-        "comm", "broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather"
-    ),
-    "gds": _refused_in("gds", "gds_register_buffer", "gds_deregister_buffer", "GdsFile"),
-    "jiterator": _refused_in("jiterator", "_create_jit_fn", "_create_multi_output_jit_fn"),
 }
+#: What works on the virtual device as it is: functions, and whole modules, since these call what has a stand-in.
+_UNCHANGED: Final = frozenset(
+    {"torch.cuda.device", "torch.cuda.device_of", "torch.cuda.is_bf16_supported", "torch.cuda.nccl.version"}
+)
+_UNCHANGED_MODULES: Final = ("torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda.profiler")
+#: Names of types and errors, which do nothing, end with these.
+_TYPES: Final = ("Storage", "Tensor", "Error", "cudaStatus")
+#: Functions that PyTorch documents under a private name.
+_DOCUMENTED: Final = {"torch.cuda.jiterator": ("_create_jit_fn", "_create_multi_output_jit_fn")}
 #: Modules that share functions with `torch.cuda`.
 _SHARING: Final = ("memory", "random", "streams", "profiler", "graphs", "green_contexts")
 #: Marks for NVIDIA's profilers.
@@ -228,6 +201,7 @@ _NVTX: Final = SimpleNamespace(
 def replacements() -> Replacements:
     """What of `torch.cuda`, `torch.accelerator` and `torch` is another one while a prediction is active."""
     return {
+        **refusals(),
         **_called_alike(torch.cuda, CUDA),
         **_called_alike(torch.accelerator, ACCELERATOR),
         **_called_alike(torch, TORCH),
@@ -275,6 +249,41 @@ def _of_submodules() -> Replacements:
     for name, stand_ins in MODULES.items():
         own |= _called_alike(_submodule(name), stand_ins)
     return {**shared, **own, (_submodule("nvtx"), "_nvtx"): _NVTX}
+
+
+def refusals() -> Replacements:
+    """What needs a real device: each public function and class of these modules without a stand-in, refused by name."""
+    stand_ins = {torch.cuda: CUDA, torch.accelerator: ACCELERATOR}
+    below = [_submodule(name) for _, name, _ in pkgutil.iter_modules(torch.cuda.__path__) if not name.startswith("_")]
+    refusing: Replacements = {}
+    for module in (torch.cuda, torch.accelerator, *below):
+        if module.__name__ in _UNCHANGED_MODULES:
+            continue
+        known = stand_ins.get(module) or MODULES.get(module.__name__.rpartition(".")[2], {})
+        for name in _public(module):
+            if name not in known and not _stands_in(module, name) and f"{module.__name__}.{name}" not in _UNCHANGED:
+                refusing[module, name] = refused(f"{module.__name__}.{name}")
+    return refusing
+
+
+def _public(module: Any) -> set[str]:
+    """The functions and classes that a module offers; types and errors are left out."""
+    documented = {*getattr(module, "__all__", ()), *_DOCUMENTED.get(module.__name__, ())}
+    defined = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    }
+    return {
+        name
+        for name in documented | defined
+        if isinstance(getattr(module, name, None), FunctionType | type) and not name.endswith(_TYPES)
+    }
+
+
+def _stands_in(module: Any, name: str) -> bool:
+    """Whether a module shares a function with `torch.cuda` that has a stand-in."""
+    return name in CUDA and getattr(module, name) is getattr(torch.cuda, name, None)
 
 
 def _submodule(name: str) -> Any:

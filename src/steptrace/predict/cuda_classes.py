@@ -25,9 +25,8 @@ _CUDA: Final = 1
 
 def refuse(name: str) -> NoReturn:
     """What a program gets that asks for something of a real device."""
-    raise NotImplementedError(
-        LIMIT.format(f"torch.cuda.{name}", "leave it out of a prediction, or use `steptrace run`")
-    )
+    full = name if name.startswith("torch.") else f"torch.cuda.{name}"
+    raise NotImplementedError(LIMIT.format(full, "leave it out of a prediction, or use `steptrace run`"))
 
 
 def refused(name: str) -> Callable[..., Any]:
