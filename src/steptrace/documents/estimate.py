@@ -41,9 +41,11 @@ class OperatorCalls:
         line: its line.
         host: the tensor of the host that a copy is from or to, None of any other operator.
         arguments: of an operator whose launches depend on them; a tensor among them reads as True. Beside them stand
-            `is_coalesced` of sparse tensors, of lists whether a launch's arguments take 4 KB (`arguments_of_4_kb`),
-            of attention whether PyTorch 2.14 or later was followed (`since_2_14`), and of indexing how many indices lie
-            on the host (`host_indices`) and whether the value does (`host_value`).
+            `is_coalesced` of sparse tensors, and of indexing how many indices lie on the host (`host_indices`) and
+            whether the value does (`host_value`).
+        torch: the release of PyTorch that was followed, such as (2, 13); None if unknown, then the launches are those
+            of 2.13.
+        cuda: the first number of the CUDA version of that build, such as 13; None if unknown, then 13.
     """
 
     name: str
@@ -57,6 +59,8 @@ class OperatorCalls:
     line: int | None
     host: TensorSpec | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    torch: tuple[int, int] | None = None
+    cuda: int | None = None
 
 
 #: A lowest and a highest value.

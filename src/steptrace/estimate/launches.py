@@ -27,9 +27,8 @@ _SUMS: Final = ("sum", "nansum", "prod")
 _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
 #: Operators that read or set elements by indices.
 INDEXING: Final = ("index", "index_put", "index_put_", "_index_put_impl_")
-#: An operator whose launches PyTorch 2.14 has changed, and the argument of calls that were followed with it.
+#: An operator whose launches PyTorch 2.14 has changed.
 EFFICIENT_ATTENTION: Final = "_scaled_dot_product_efficient_attention"
-SINCE_2_14: Final = "since_2_14"
 #: Operators with a rule of their own that may have no tensor on the GPU.
 _WITHOUT_INPUTS: Final = ("randperm", "_to_copy")
 #: CUB sorts up to so many items in one kernel. By kernels of its own, ATen sorts rows of up to so many elements
@@ -261,7 +260,8 @@ def _along_dimension(call: OperatorCalls) -> int:
 
 def _attention(call: OperatorCalls) -> int:
     """Since PyTorch 2.14 the state of random numbers, two results, is filled with zeros where nothing is dropped."""
-    return 3 if call.arguments.get(SINCE_2_14) and not call.arguments.get("dropout_p") else 1
+    since_2_14 = call.torch is not None and call.torch >= (2, 14)
+    return 3 if since_2_14 and not call.arguments.get("dropout_p") else 1
 
 
 def _added(call: OperatorCalls) -> int:

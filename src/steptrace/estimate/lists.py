@@ -57,8 +57,13 @@ def of_lists(call: OperatorCalls) -> int:
     lists += not name.endswith("_") and name not in _OF_SCALARS  # the results are one, too
     extra = 2 if name in _OF_SCALARS else 0
     most = _MOST_WITH_NUMBERS if lists == 1 and call.name.endswith(".ScalarList") else _MOST_TENSORS[lists - 1]
-    times = 1 if call.arguments.get("arguments_of_4_kb") else _TIMES_WITH_32_KB
+    times = 1 if _has_arguments_of_4_kb(call) else _TIMES_WITH_32_KB
     return _chunked([elements(tensor) for tensor in first], most * times, _MOST_CHUNKS * times) + extra
+
+
+def _has_arguments_of_4_kb(call: OperatorCalls) -> bool:
+    """Whether a launch on lists of tensors takes fewer of them than PyTorch for CUDA 13 does since 2.12."""
+    return (call.torch is not None and call.torch < (2, 12)) or (call.cuda is not None and call.cuda < 13)
 
 
 def _chunked(sizes: Sequence[int], most: int, most_chunks: int) -> int:

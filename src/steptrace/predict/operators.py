@@ -14,10 +14,10 @@ from torch.utils.flop_counter import flop_registry
 
 from steptrace.documents.estimate import SYNC, OperatorCalls, TensorSpec
 from steptrace.engine.frames import Site, trace_file_name
-from steptrace.estimate.launches import EFFICIENT_ATTENTION, INDEXING, SINCE_2_14
-from steptrace.estimate.lists import is_of_lists
+from steptrace.estimate.launches import INDEXING
 from steptrace.estimate.rules import OPERATORS
 from steptrace.predict.pytorch import has_kernel, overload_name, storage_key
+from steptrace.torch_names import release_of
 
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 _DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -164,7 +164,6 @@ _Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], _Spec | None, _Argu
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
 _FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
-_OF_4_KB: Final = "arguments_of_4_kb"
 
 
 class OperatorLog:
@@ -251,7 +250,9 @@ class OperatorLog:
                     file=names[file],
                     line=line,
                     host=host and _written(host),
-                    arguments=dict(arguments) | _of_version(overload.packet),
+                    arguments=dict(arguments),
+                    torch=release_of(torch.__version__),
+                    cuda=_cuda(),
                 )
             )
         return tuple(calls)
@@ -287,20 +288,12 @@ def _of_host(args: Sequence[Any]) -> _Arguments:
     return (("host_indices", indices), ("host_value", value))
 
 
-def _of_version(operator: str) -> dict[str, bool]:
-    """What the launches of an operator depend on in the PyTorch that is followed."""
-    if is_of_lists(operator) and _has_arguments_of_4_kb():
-        return {_OF_4_KB: True}
-    return {SINCE_2_14: True} if operator == EFFICIENT_ATTENTION and torch.__version__ >= "2.14" else {}
+def _cuda() -> int:
+    """The first number of the version of CUDA that PyTorch was built with.
 
-
-def _has_arguments_of_4_kb() -> bool:
-    """Whether a launch on lists of tensors takes fewer of them than PyTorch for CUDA 13 does since 2.12.
-
-    A build without CUDA stands for the CUDA build that is published beside it.
+    A build without CUDA stands for the build for CUDA 13 that is published beside it.
     """
-    cuda = torch.version.cuda or "13"
-    return torch.__version__ < "2.12" or int(cuda.partition(".")[0]) < 13
+    return int((torch.version.cuda or "13").partition(".")[0])
 
 
 def _argument(value: Any) -> Any:
