@@ -3,6 +3,7 @@
 A file is written beside its place and then renamed, so that a killed process leaves the old file or the new one.
 """
 
+import errno
 import json
 import os
 import re
@@ -126,6 +127,8 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:  # it holds a text alone, which a name would replace
+            raise OSError(errno.EIO, str(error), str(path)) from error
         if error.filename is None or Path(os.fsdecode(error.filename)).name.startswith(_TEMPORARY):
             error.filename, error.filename2 = str(path), None
         raise
