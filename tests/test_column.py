@@ -17,7 +17,7 @@ from steptrace.documents.program import LineTime
 from steptrace.documents.ranks import Ranks, RankWait
 from steptrace.documents.run import Communication, RunMemory
 from steptrace.documents.runs import counts_runs, over_runs
-from steptrace.documents.sides import Side, join
+from steptrace.documents.sides import SideRows, join
 from steptrace.documents.streams import Queue
 from steptrace.documents.subject import Absence, subjects_of
 from steptrace.documents.summary import TraceSummary
@@ -216,28 +216,30 @@ def with_runs(value: Any, reduced: Any) -> Any:
 
 
 def test_sides_are_joined_by_keys_that_both_traces_can_share() -> None:
-    a = Side([site(7), site(30, kind="stream", blocked_ns=100)], steps=2)
-    b = Side([site(9, count=2, blocked_ns=1_000)], steps=1)
+    a = SideRows([site(7), site(30, kind="stream", blocked_ns=100)], steps=2)
+    b = SideRows([site(9, count=2, blocked_ns=1_000)], steps=1)
     first, second = join(a, b)
     assert first.figures["blocked_ns"] == (2_000, 1_000)  # line 7 is line 9 now: code moves
     assert first.figures["count"] == (2, 2)
     assert second.b is None
     assert second.figures["blocked_ns"] == (50, 0)
     assert first.differs
-    assert join(a, Side([], steps=0))[0].figures["blocked_ns"] == (2_000, 0)
-    assert join(Side([], 0), Side([], 0)) == []
+    assert join(a, SideRows([], steps=0))[0].figures["blocked_ns"] == (2_000, 0)
+    assert join(SideRows([], 0), SideRows([], 0)) == []
 
 
 def test_a_trace_does_not_differ_from_itself_and_what_is_not_measured_is_not_compared() -> None:
-    side = Side([queue(7, mean=None)], steps=3)
+    side = SideRows([queue(7, mean=None)], steps=3)
     (change,) = join(side, side)
     assert not change.differs
-    assert "exposed_idle_ns" not in join(Side([site(7, exposed_idle_ns=None)], 1), Side([site(7)], 1))[0].figures
+    assert (
+        "exposed_idle_ns" not in join(SideRows([site(7, exposed_idle_ns=None)], 1), SideRows([site(7)], 1))[0].figures
+    )
 
 
 def test_a_side_without_a_row_counts_0_for_totals_alone() -> None:
     kernel = fill(KernelName, {"name": "gemm", "count": 4, "sum_ns": 33_260, "mean_ns": 8_315.0, "share": 0.326})
-    (change,) = join(Side([kernel], 2), Side([], 2))
+    (change,) = join(SideRows([kernel], 2), SideRows([], 2))
     assert change.figures["sum_ns"] == (16_630, 0)
     assert change.figures["mean_ns"] == (8_315, None)
     assert change.figures["share"] == (0.326, None)
@@ -246,7 +248,7 @@ def test_a_side_without_a_row_counts_0_for_totals_alone() -> None:
 
 def test_of_several_rows_of_a_side_only_totals_and_extremes_are_known() -> None:
     ranks = [fill(KernelName, {"name": "gemm", "sum_ns": ns, "max_ns": ns, "mean_ns": float(ns)}) for ns in (10, 30)]
-    (change,) = join(Side(ranks, 2), Side(ranks[:1], 1))
+    (change,) = join(SideRows(ranks, 2), SideRows(ranks[:1], 1))
     assert (change.figures["sum_ns"], change.figures["max_ns"]) == ((20, 10), (30, 10))
     assert change.figures["mean_ns"] == (None, 10)
 

@@ -45,7 +45,7 @@ _ROUNDS_P: Final = 0.01
 #: A variant is noisier than the rest of its study if chance does so in fewer of studies than this.
 _NOISIER_P: Final = 0.01
 
-Verdict = Literal["faster", "slower", "same", "undecided"]
+RatioVerdict = Literal["faster", "slower", "same", "undecided"]
 _Floats = npt.NDArray[np.float64]
 
 
@@ -126,7 +126,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return adjusted
 
 
-def verdict(ratio: Ratio, adjusted_p: float | None, floor: float) -> Verdict | None:
+def verdict(ratio: Ratio, adjusted_p: float | None, floor: float) -> RatioVerdict | None:
     """The verdict on a variant, given its p-value after correction; None if there is no interval.
 
     `faster` and `slower` need an interval that excludes 1, an effect above the noise floor and a corrected p-value

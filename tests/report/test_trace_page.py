@@ -542,8 +542,8 @@ def test_a_sentence_in_a_table_is_whole_and_a_long_name_is_not():
         "1 of 2 steps begin while GPU work of the one before runs: a step is the window over their number, 401 ms"
     )
     row = QualityCheck(check="k" * 200, wrong=1, of=2, warns=False, says=sentence)
-    assert cell(row, columns["says"])["text"] == sentence
-    assert "…" in cell(row, columns["check"])["text"]
+    assert cell(row, columns["says"]).text == sentence
+    assert "…" in cell(row, columns["check"]).text
 
 
 @pytest.mark.parametrize(
@@ -562,6 +562,6 @@ def test_names_in_a_list_break_on_a_phone():
     column = next(column for column in columns_of(Sequence) if column.name == "kernels")
     entries = tuple(SequenceEntry(name=f"fused_{number}_of_all_elementwise_kernels", times=1) for number in range(9))
     row = fill(Sequence, {"kind": "op", "name": "aten::mm", "kernels": []})
-    text = cell(replace(row, kernels=entries), column)["text"]
+    text = cell(replace(row, kernels=entries), column).text
     assert text.count("fused_<wbr>") == 8
     assert text.endswith(", …")

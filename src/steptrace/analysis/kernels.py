@@ -155,7 +155,7 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
             sums[1] += int((ends - begin[rows]).sum())
             sums[2] += int(ends.max() - begin[rows[0]])
             sums[3] += host_ns
-    return _table(sequences, kernels["name"].cat.categories)
+    return _sequence_table(sequences, kernels["name"].cat.categories)
 
 
 @part("sequences")
@@ -198,7 +198,7 @@ def _work_by_call(trace: Trace) -> tuple[Ints, Ints]:
     return node[order], order
 
 
-def _table(sequences: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataFrame:
+def _sequence_table(sequences: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataFrame:
     rows: list[dict[str, Any]] = [
         {
             "kind": str(kind),

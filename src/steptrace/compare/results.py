@@ -19,7 +19,7 @@ from steptrace import format as fmt
 from steptrace import stats
 from steptrace.documents.comparison import Change, ComparedResults, Comparison, Difference, Result, VariantChange
 from steptrace.documents.finding import Finding
-from steptrace.documents.variant import RatioToBaseline, VariantResult, Verdict
+from steptrace.documents.variant import RatioToBaseline, StepVerdict, VariantResult
 from steptrace.errors import RecordError
 
 #: From which relative change on a figure without an interval is listed.
@@ -118,7 +118,9 @@ def _is_uneven(variant: VariantResult) -> bool:
     return (variant.noise.iqr_over_median or 0) > stats.IQR_REFUSED
 
 
-def _variant(a: VariantResult, b: VariantResult, ratio: stats.Ratio | None, verdict: Verdict | None) -> VariantChange:
+def _variant(
+    a: VariantResult, b: VariantResult, ratio: stats.Ratio | None, verdict: StepVerdict | None
+) -> VariantChange:
     return VariantChange(
         name=a.name,
         ratio=None

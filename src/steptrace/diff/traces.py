@@ -23,8 +23,7 @@ from steptrace.documents.base import columns_of, name_of
 from steptrace.documents.diff import TOPICS, Diff, DiffSide, Needs, Pair, RowChange
 from steptrace.documents.kernels import KernelName
 from steptrace.documents.overview import TopOperator, part_name
-from steptrace.documents.sides import Change, join
-from steptrace.documents.sides import Side as Rows
+from steptrace.documents.sides import RowPair, SideRows, join
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import TraceSummary
@@ -58,7 +57,9 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
     gpu = a.has_gpu and b.has_gpu
     kernels = _changes(_rows(a, "kernels"), _rows(b, "kernels"), KERNEL_LEVELS) if gpu else ()
     profiled = bool(a.traces and b.traces)
-    operators = _changes(Rows(a.operators, a.steps), Rows(b.operators, b.steps), OPERATOR_LEVELS) if profiled else ()
+    operators = (
+        _changes(SideRows(a.operators, a.steps), SideRows(b.operators, b.steps), OPERATOR_LEVELS) if profiled else ()
+    )
     syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if gpu else ()
     has_lines = gpu and a.has_lines and b.has_lines
     has: dict[Needs, bool] = {"gpu_work": gpu, "gpu_work_with_lines": has_lines, "profiled_steps": profiled}
@@ -94,37 +95,37 @@ def _compared_tables() -> Iterator[tuple[str, bool]]:
     return ((one.name, one.needs_gpu) for one in subjects_of(TraceSummary) if "compared" in one.traits)
 
 
-def _rows(side: Side, path: str) -> Rows[Any]:
+def _rows(side: Side, path: str) -> SideRows[Any]:
     rows = []
     for trace in side.traces:
         value: Any = trace
         for name in path.split("."):
             value = getattr(value, name)
         rows += list(value)
-    return Rows(rows, side.steps)
+    return SideRows(rows, side.steps)
 
 
-def _changes(a: Rows[Any], b: Rows[Any], levels: Sequence[Level] = ()) -> tuple[RowChange, ...]:
+def _changes(a: SideRows[Any], b: SideRows[Any], levels: Sequence[Level] = ()) -> tuple[RowChange, ...]:
     """The rows that differ, the largest change first; with `levels` rows of other names are matched."""
     renamed: dict[str, tuple[str, ...]] = {}
     if levels:
         same = pair((row.name for row in a.rows), (row.name for row in b.rows), levels)
         canon = {name: theirs[0] for ours, theirs in same for name in (*ours, *theirs)}
         renamed = {theirs[0]: tuple(sorted(ours)) for ours, theirs in same if set(ours) != set(theirs)}
-        a, b = (Rows([replace(r, name=canon.get(r.name, r.name)) for r in s.rows], s.steps) for s in (a, b))
+        a, b = (SideRows([replace(r, name=canon.get(r.name, r.name)) for r in s.rows], s.steps) for s in (a, b))
     return tuple(_row(change, _name(change), renamed) for change in _differing(a, b))
 
 
-def _differing(a: Rows[Any], b: Rows[Any]) -> Iterator[Change[Any]]:
+def _differing(a: SideRows[Any], b: SideRows[Any]) -> Iterator[RowPair[Any]]:
     return (change for change in join(a, b) if change.differs or None in (change.a, change.b))
 
 
-def _name(change: Change[Any]) -> str:
+def _name(change: RowPair[Any]) -> str:
     names = (getattr(change.row, key, None) for key in ("name", "op", "function", "kind"))
     return next((str(name) for name in names if name), "")
 
 
-def _row(change: Change[Any], name: str, renamed: Mapping[str, tuple[str, ...]] | None = None) -> RowChange:
+def _row(change: RowPair[Any], name: str, renamed: Mapping[str, tuple[str, ...]] | None = None) -> RowChange:
     row = change.row
     file, function = getattr(row, "file", None), getattr(row, "function", None)
     return RowChange(

@@ -202,6 +202,8 @@ class Column:
         centre: how the values of several runs become one: by default their median. Parts of a whole take the mean,
             so that they still add up to it.
         local: a key that holds within one trace only, such as a line's number: traces are compared without it.
+        is_place: whether it is the file of a place in the program: a page shows the row's `line`, `function` and `code`
+            with it.
         table: whose rows its values number, from 0; None of any other value.
     """
 
@@ -215,6 +217,7 @@ class Column:
     centre: Centre = "median"
     is_key: bool = False
     local: bool = False
+    is_place: bool = False
     table: TraceTable | None = None
 
     @property
@@ -247,6 +250,11 @@ def column(
 def key(heading: str, meaning: str, unit: str | None = None, *, local: bool = False) -> msgspec.Meta:
     """Declare a column that, with the row's other keys, says which row it is."""
     return _meta(meaning, unit, heading=heading, is_key=True, local=local)
+
+
+def place_key(heading: str, meaning: str) -> msgspec.Meta:
+    """Declare a key that is the file of a place in the program; the row has `line`, `function` and `code` as well."""
+    return _meta(meaning, None, heading=heading, is_key=True, is_place=True)
 
 
 def _meta(meaning: str, unit: str | None, **declared: Any) -> msgspec.Meta:

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from steptrace.documents.base import Document, Row, column, described, field, key
-from steptrace.documents.overview import Parts
+from steptrace.documents.overview import PartTimes
 
 
 @described(
@@ -67,7 +67,7 @@ class Precision(Document, frozen=True):
     """The compute kernels of the analysed GPU by number format, in summed kernel time."""
 
     kernel_ns: Annotated[
-        Parts,
+        PartTimes,
         column(
             "Kernel time by number format",
             "Shares of compute kernels' time by the narrowest floating-point format in the kernel's name, else in its "

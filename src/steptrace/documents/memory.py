@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from steptrace.documents.base import Document, Row, column, described, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key, place_key
 
 
 @described("Blocks of one origin that are live at the peak.")
@@ -18,7 +18,7 @@ class AtPeak(Document, frozen=True):
     op: Annotated[str | None, key("Operator", "Outermost operator around the allocation.")]
     label: Annotated[str | None, key("Label", "Innermost `record_function` label around it.")]
     phase: Annotated[str | None, key("", "Part of the step.")]
-    file: Annotated[str | None, key("Line", "File of the first frame that is neither PyTorch's nor steptrace's.")]
+    file: Annotated[str | None, place_key("Line", "File of the first frame that is neither PyTorch's nor steptrace's.")]
     line: Annotated[int | None, key("", "Line in `file`; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line, where the file is known.")]

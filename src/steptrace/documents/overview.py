@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from steptrace.documents.base import Document, column, described, field, key
 
 #: Of a whole that is divided: the part's name to its time in ns.
-Parts = dict[str, int]
+PartTimes = dict[str, int]
 
 #: Why a GPU is idle, as a sentence goes on after "idle".
 IDLE_CAUSES: Final[Mapping[str, str]] = {
@@ -68,7 +68,7 @@ class Overview(Document, frozen=True):
     window_ns: Annotated[int, field("Length of the window.", kind="sum", centre="mean")]
     step_ns: Annotated[float | None, field("Mean time of a step.", kind="mean", centre="mean")]
     parts_ns: Annotated[
-        Parts,
+        PartTimes,
         column(
             "Where a step goes",
             "All steps' window over their number, or the GPU's span. Each instant counts once: compute, else exposed "

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import Document, Row, column, described, field, key
+from steptrace.documents.base import Document, Row, column, described, field, key, place_key
 
 
 @described(
@@ -14,7 +14,7 @@ from steptrace.documents.base import Document, Row, column, described, field, ke
     """
 )
 class LineTime(Document, frozen=True):
-    file: Annotated[str, key("Line", "File.")]
+    file: Annotated[str, place_key("Line", "File.")]
     line: Annotated[int | None, key("", "Line; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function.")]
     code: Annotated[str | None, field("Text of the line.")]

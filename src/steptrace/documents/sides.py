@@ -21,7 +21,7 @@ _EXTREMES: Final[Mapping[Kind | None, Callable[[Sequence[float]], float]]] = {"m
 
 
 @dataclass(frozen=True)
-class Side(Generic[_Row]):
+class SideRows(Generic[_Row]):
     """The rows of one trace and its number of steps; 0 steps: the whole trace counts as one."""
 
     rows: Sequence[_Row]
@@ -29,7 +29,7 @@ class Side(Generic[_Row]):
 
 
 @dataclass(frozen=True)
-class Change(Generic[_Row]):
+class RowPair(Generic[_Row]):
     """The rows of both sides that have the same keys.
 
     Attributes:
@@ -61,12 +61,12 @@ class Change(Generic[_Row]):
 
 
 #: A row of each side, None where one has none.
-Pair = tuple[_Item | None, _Item | None]
+Matched = tuple[_Item | None, _Item | None]
 
 
-def pairs(a: Iterable[_Item], b: Iterable[_Item], *levels: Callable[[_Item], object]) -> list[Pair[_Item]]:
+def pairs(a: Iterable[_Item], b: Iterable[_Item], *levels: Callable[[_Item], object]) -> list[Matched[_Item]]:
     """The rows of both sides, matched one to one by the first level's value; of the rest by the next; then the rest."""
-    left, right, matched = list(a), list(b), list[Pair[_Item]]()
+    left, right, matched = list(a), list(b), list[Matched[_Item]]()
     for level in levels:
         waiting: dict[object, list[_Item]] = {}
         for row in reversed(right):
@@ -79,7 +79,7 @@ def pairs(a: Iterable[_Item], b: Iterable[_Item], *levels: Callable[[_Item], obj
     return [*matched, *((row, None) for row in left), *((None, row) for row in right)]
 
 
-def join(a: Side[_Row], b: Side[_Row]) -> list[Change[_Row]]:
+def join(a: SideRows[_Row], b: SideRows[_Row]) -> list[RowPair[_Row]]:
     """All rows of both sides, matched: those that change most first, by the first time declared, else the first total.
 
     Sums that do not grow with the steps, facts and instants are not compared.
@@ -104,7 +104,7 @@ def _grouped(rows: Sequence[_Row], keys: Sequence[Column]) -> dict[Key, list[_Ro
     return groups
 
 
-def _change(pair: Pair[tuple[Key, list[_Row]]], steps: tuple[int, int], columns: Sequence[Column]) -> Change[_Row]:
+def _change(pair: Matched[tuple[Key, list[_Row]]], steps: tuple[int, int], columns: Sequence[Column]) -> RowPair[_Row]:
     sides = rows_a, rows_b = [[] if side is None else side[1] for side in pair]
     figures: dict[str, Figures] = {}
     for column in columns:
@@ -113,7 +113,7 @@ def _change(pair: Pair[tuple[Key, list[_Row]]], steps: tuple[int, int], columns:
         if (a is not None and b is not None) if column.total else (a is not None or b is not None):
             figures[column.name] = (a, b)
     totals = frozenset(column.name for column in columns if column.total)
-    return Change(rows_a[0] if rows_a else None, rows_b[0] if rows_b else None, figures, totals)
+    return RowPair(rows_a[0] if rows_a else None, rows_b[0] if rows_b else None, figures, totals)
 
 
 def _figure(column: Column, values: Sequence[float | None], steps: int) -> float | None:

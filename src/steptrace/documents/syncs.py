@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from steptrace.documents.base import Document, InRuns, column, described, field, key
+from steptrace.documents.base import Document, InRuns, column, described, field, key, place_key
 from steptrace.format import count as fmt_count
 from steptrace.format import place, plural
 
@@ -12,7 +12,7 @@ from steptrace.format import place, plural
 class Place(Document, frozen=True):
     """A place in the program."""
 
-    file: Annotated[str | None, key("Line", "File of the first frame that is neither PyTorch's nor steptrace's.")]
+    file: Annotated[str | None, place_key("Line", "File of the first frame that is neither PyTorch's nor steptrace's.")]
     line: Annotated[int | None, key("", "Line in it; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     op: Annotated[str | None, key("Operator", "Innermost operator.")]

@@ -16,7 +16,7 @@ from steptrace.documents.syncs import Place, PredictedBranch, PredictedSite, Syn
 from steptrace.format import setting
 from steptrace.limits import HIGH_SHARE, LONG_STEPS, MODERATE_SHARE, PROFILER_OVERHEAD
 
-Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
+StepVerdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Statistic = Literal["median", "mean"]
 
 
@@ -60,7 +60,7 @@ class RatioToBaseline(Document, frozen=True):
     low: Annotated[float | None, field("Lower end of the interval.")]
     high: Annotated[float | None, field("Upper end of the interval.")]
     verdict: Annotated[
-        Verdict | None,
+        StepVerdict | None,
         column(
             "Verdict",
             "Faster or slower: the interval excludes 1 and the effect exceeds the noise floor, corrected for the "
@@ -286,7 +286,7 @@ class VariantResult(StepFigures, frozen=True):
         return self.verdict == "baseline" or self.baseline == self.name
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> StepVerdict | None:
         """Its verdict against its baseline; None where there is none."""
         return None if self.ratio is None else self.ratio.verdict
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import Row, column, described, field, key
+from steptrace.documents.base import Row, column, described, field, key, place_key
 from steptrace.documents.subject import TableSubject, subject
 from steptrace.format import duration
 
@@ -18,7 +18,7 @@ LEAST_NS: Final = 50_000
     """
 )
 class HostStretch(Row, frozen=True):
-    file: Annotated[str | None, key("Line", "File of the line.")]
+    file: Annotated[str | None, place_key("Line", "File of the line.")]
     line: Annotated[int | None, key("", "Its number.", local=True)]
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     op: Annotated[str | None, key("Ended by", "Operator that ends the stretches; none at the end of a step.")]

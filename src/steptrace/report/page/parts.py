@@ -16,7 +16,7 @@ from steptrace.documents.syncs import Site
 from steptrace.report.draw import Piece, bar_cell
 from steptrace.report.page.markup import Definition, Html, breakable, inline_code, place, render, short_place, unplaced
 
-NOT_MEASURED: Final = Html('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
+NOT_MEASURED_CELL: Final = Html('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
 #: A meaning of no more words repeats its heading.
 _FEW_WORDS: Final = 3
 #: Items of a list in a cell.
@@ -103,6 +103,14 @@ class Figure:
     foot: str = ""
 
 
+class Cell(NamedTuple):
+    """A cell: what it says, what a table sorts it by, and the length of its bar (0 to 1) if it is a share."""
+
+    text: str | Html
+    sort: float | str | None = ""
+    share: float | None = None
+
+
 class Head(NamedTuple):
     """The head of a column, and what all of its cells have."""
 
@@ -133,9 +141,9 @@ def figures_table(
     """
     kept = [figure for figure in figures if any(figure.values.get(name) is not None for name in rows)]
     cells = [
-        (ids[name] if ids else "", [{"text": label}, *(_figure(f, name) for f in kept)]) for name, label in rows.items()
+        (ids[name] if ids else "", [Cell(label), *(_figure(f, name) for f in kept)]) for name, label in rows.items()
     ]
-    return _table([Head(head), *map(_head, kept)], cells, look=look, looks=[(looks or {}).get(name) for name in rows])
+    return table([Head(head), *map(_head, kept)], cells, look=look, looks=[(looks or {}).get(name) for name in rows])
 
 
 def _head(figure: Figure) -> Head:
@@ -146,24 +154,32 @@ def _head(figure: Figure) -> Head:
 
 def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
     """Rows of cells that are words already."""
-    return _table(
+    return table(
         [Head(head, label=head) for head in heads],
-        [("", [{"text": NOT_MEASURED if text == fmt.NOT_MEASURED else text} for text in row]) for row in rows],
+        [("", [Cell(NOT_MEASURED_CELL if text == fmt.NOT_MEASURED else text) for text in row]) for row in rows],
     )
 
 
-def _table(
+def table(
     heads: Sequence[Head],
-    rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]],
+    rows: Sequence[tuple[str, Sequence[Cell]]],
     *,
     notes: Sequence[str] = (),
     look: str = "",
     looks: Sequence[str | None] = (),
 ) -> Html:
+    """The one table of all pages.
+
+    Args:
+        heads: of its columns.
+        rows: each with the id that a link leads to, empty without one, and a cell for each head.
+        notes: sentences below it.
+        look, looks: the classes of the table and of each row.
+    """
     return render("page/table", heads=heads, rows=rows, notes=notes, look=look, looks=looks or [None] * len(rows))
 
 
-def _figure(figure: Figure, row: str) -> dict[str, Any]:
+def _figure(figure: Figure, row: str) -> Cell:
     value, unit = figure.values.get(row), figure.unit
     if value is None:
         text: str = Markup('<span class="null">{}</span>').format(figure.absent)
@@ -171,7 +187,7 @@ def _figure(figure: Figure, row: str) -> dict[str, Any]:
         text = value
     else:
         text = unit(value) if callable(unit) else fmt.with_unit(value, unit)
-    return {"text": text, "sort": "" if value is None else value, "share": None}
+    return Cell(text, "" if value is None else value)
 
 
 def listing(
@@ -200,9 +216,9 @@ def listing(
     terms = meanings(type(rows[0]), columns, columns[0].heading.lower())
     if any(in_runs(row, runs) for row in rows[:most]):
         heads.append(Head(IN_RUNS.term, label=IN_RUNS.term))
-        cells = [[*row, {"text": in_runs(of, runs) or IN_ALL_RUNS}] for row, of in zip(cells, rows, strict=False)]
+        cells = [[*row, Cell(in_runs(of, runs) or IN_ALL_RUNS)] for row, of in zip(cells, rows, strict=False)]
         terms.append(IN_RUNS)
-    html = _table(
+    html = table(
         heads,
         [("", row) for row in cells],
         notes=[f"{most} of {len(rows)}; summary.json lists more."] * (len(rows) > most) + [silent] * bool(silent),
@@ -240,7 +256,7 @@ def facts(of: Document, *, steps: int = 0) -> Explained:
     """The single figures of a struct that were measured; sums over so many steps are shown per step."""
     measured = [column for column in shown_columns(type(of)) if column.dtype and column.of(of) is not None]
     columns = [per_step(column) if steps else column for column in measured]
-    html = named_facts([(column.heading, cell(of, column, steps=steps)["text"]) for column in columns])
+    html = named_facts([(column.heading, cell(of, column, steps=steps).text) for column in columns])
     return Explained(html, definitions_of(columns))
 
 
@@ -285,11 +301,8 @@ def columns_of_rows(rows: Sequence[Document], names: Sequence[str] = ()) -> tupl
     return [column for column in columns if column not in empty], silent
 
 
-def cell(row: Document, column: Column, words: Mapping[str, str] | None = None, steps: int = 0) -> dict[str, Any]:
-    """A cell: its words, what a table sorts it by, and the length of its bar (0 to 1) if it is a share.
-
-    A sum over so many `steps` is shown per step.
-    """
+def cell(row: Document, column: Column, words: Mapping[str, str] | None = None, steps: int = 0) -> Cell:
+    """The cell of a row in a column; a sum over so many `steps` is shown per step."""
     value = column.of(row)
     if column.total and steps and value is not None:
         value /= steps
@@ -299,14 +312,14 @@ def cell(row: Document, column: Column, words: Mapping[str, str] | None = None, 
     text = _text(row, column, value)
     if isinstance(row, Site) and steps and column.name in ("count", "count_per_step"):
         text = row.how_often or text  # what happens once is no rate
-    return {"text": text, "sort": "" if value is None else value, "share": share}
+    return Cell(text, "" if value is None else value, share)
 
 
 def _text(row: Document, column: Column, value: object) -> str | Markup:
-    if column.name == "file":
+    if column.is_place:
         return _place_cell(row)
     if value is None:
-        return NOT_MEASURED if column.is_number else Markup('<span class="null">none</span>')
+        return NOT_MEASURED_CELL if column.is_number else Markup('<span class="null">none</span>')
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):

@@ -17,7 +17,7 @@ from steptrace.limits import LONG_STEPS, SLOW_PROFILE
 from steptrace.report.draw import Scale, bar_cell, colour_of, interval_cell, pieces_of, time_axis
 from steptrace.report.page.findings import ABOUT_THE_METHOD, device_of_study, findings, first_steps
 from steptrace.report.page.markup import Html, anchor, breakable, render
-from steptrace.report.page.parts import NOT_MEASURED, Explained, Figure, figures_table, folded
+from steptrace.report.page.parts import NOT_MEASURED_CELL, Explained, Figure, figures_table, folded
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.variants import (
     samples_per_step,
@@ -215,7 +215,7 @@ def _syncs(variant: VariantResult, *, traced: bool) -> str | None:
     if count is None and not unknown:
         return None
     predicted = " predicted" if traced and of.measured_per_step is None else ""
-    html = NOT_MEASURED if count is None else Html("<b>{}</b>{}").format(fmt.count(count), predicted)
+    html = NOT_MEASURED_CELL if count is None else Html("<b>{}</b>{}").format(fmt.count(count), predicted)
     if unknown and of.measured_per_step is None:
         html += _NOTE.format(f"{fmt.plural(len(unknown), 'operation')} not covered", "")
     return html

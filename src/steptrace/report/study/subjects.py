@@ -71,13 +71,13 @@ def subject(study: Comparison, name: str) -> Html | None:
     if view.decides_nothing(study):
         return None
     if one.is_table and not view.figures:
-        html = _table(study, one, view)
+        html = _rows_table(study, one, view)
     else:
         html = _of_variants(study, *(view.figures or (VariantFigures(lambda v: getattr(v.trace, name, None)),)))
     return None if html is None else Html(html + view.below(study))
 
 
-def _table(study: Comparison, one: Subject, view: StudyView) -> Html | None:
+def _rows_table(study: Comparison, one: Subject, view: StudyView) -> Html | None:
     traces = {v.name: v.trace for v in variants_shown(study) if v.trace is not None}
     of_steps = all(trace.quality.steps for trace in traces.values())
     every = [
@@ -173,7 +173,7 @@ def _value_of(row: Document, column: Column, steps: int) -> Any:
         return {name: one / size for name, one in value.items()}
     if value is None or (column.is_number and size == 1):
         return value
-    return value / size if column.is_number else cell(row, column)["text"]
+    return value / size if column.is_number else cell(row, column).text
 
 
 def _by_name(values: Mapping[str, Mapping[str, float]], column: Column) -> list[Figure]:
