@@ -165,7 +165,7 @@ def test_no_part_of_a_run_depends_on_the_analysis_findings_or_pages():
     """An edit of these would train and check everything anew; what is imported for types alone is not executed."""
     for module in (
         "steptrace.train.main",
-        "steptrace.train.equivalence",
+        "steptrace.equivalence.main",
         "steptrace.predict.main",
         "steptrace.launch.main",
     ):

@@ -32,8 +32,8 @@ def test_the_studies_of_studies_md_can_be_planned(
 
 def test_the_study_of_one_s_own_is_complete(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that config/README.md gives, written where its blocks say and planned."""
-    from steptrace.train.equivalence import EQUIVALENCE_FILE
-    from steptrace.train.equivalence import main as check
+    from steptrace.equivalence.main import EQUIVALENCE_FILE
+    from steptrace.equivalence.main import main as check
 
     write_named("config/README.md", copy)
     monkeypatch.chdir(copy)

@@ -21,7 +21,7 @@ from pathlib import Path
 from steptrace.train import forked
 from steptrace.train.supervise import Job, supervise
 
-module = "steptrace.train.equivalence"
+module = "steptrace.equivalence.main"
 forked.preload(module)
 jobs = [
     Job(Path(out), [sys.executable, "-m", module, "--config", config, "--reference", config, "--out", out])
@@ -85,7 +85,7 @@ def test_a_forked_check_gives_what_any_other_does(config_of):
     assert start(config, "forked/equivalence").wait(600) == 0
     assert read_status(Path("forked/equivalence")).status == "ok", Path("forked/equivalence/train.log").read_text()
     assert "forked.preload" in Path("checks.txt").read_text()
-    command = [sys.executable, "-m", "steptrace.train.equivalence", "--config", config, "--reference", config]
+    command = [sys.executable, "-m", "steptrace.equivalence.main", "--config", config, "--reference", config]
     subprocess.run([*command, "--out", "own/equivalence"], check=True)
     assert "forked.preload" not in Path("checks.txt").read_text()
     documents = [json.loads(Path(out, "equivalence/equivalence.json").read_text()) for out in ("forked", "own")]
@@ -125,10 +125,10 @@ def test_trainings_are_programs_of_their_own(monkeypatch):
     monkeypatch.setattr(forked, "_preloaded", set(forked.PROGRAMS))
     python = [sys.executable, "-m"]
     assert forked.forked_program([*python, "steptrace.train", "config.yaml"], os.environ) is None
-    assert forked.forked_program([*python, "steptrace.train.equivalence"], os.environ) is not None
+    assert forked.forked_program([*python, "steptrace.equivalence.main"], os.environ) is not None
 
 
 def test_nothing_is_forked_where_that_is_turned_off(monkeypatch):
     monkeypatch.setenv(forked.VARIABLE, "0")
-    forked.preload("steptrace.train.equivalence")
-    assert forked.forked_program([sys.executable, "-m", "steptrace.train.equivalence"], os.environ) is None
+    forked.preload("steptrace.equivalence.main")
+    assert forked.forked_program([sys.executable, "-m", "steptrace.equivalence.main"], os.environ) is None

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
-from steptrace.train.equivalence import cases_of, compare_on
+from steptrace.equivalence.reference import cases_of, compare_on
+from steptrace.equivalence.verdict import verdict_on
 from steptrace.train.setup import training
-from steptrace.train.tolerance import verdict_on
 
 MakeConfig = Callable[..., DictConfig]
 

@@ -7,8 +7,8 @@ import torch
 from omegaconf import OmegaConf
 
 from steptrace.config.plan import make_plan
-from steptrace.train.equivalence import cases_of, compare_on
-from steptrace.train.tolerance import verdict_on
+from steptrace.equivalence.reference import cases_of, compare_on
+from steptrace.equivalence.verdict import verdict_on
 
 ROOT = Path(__file__).parents[2]
 

@@ -125,7 +125,7 @@ def _write_project(folder: Path) -> None:
         shutil.copy(helper, folder / "src")
     package = folder / "src" / "steptrace"
     shutil.copy(FAKES / "main.py", package / "train" / "__main__.py")  # the real one imports torch: 2 s of CPU time
-    shutil.copy(FAKES / "equivalence.py", package / "train")
+    shutil.copy(FAKES / "equivalence.py", package / "equivalence" / "main.py")
     shutil.copy(FAKES / "predict.py", package / "predict" / "main.py")
     (package / "predict" / "__init__.py").write_text("")  # it imports torch
     shutil.copy(FAKES / "fake_losses.py", package / "workloads")

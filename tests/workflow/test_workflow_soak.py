@@ -40,7 +40,7 @@ VICTIMS = {
     "rank": (b"-u", b"-m", b"steptrace.train"),
     "torchrun": (b"-m", b"steptrace.train.torchrun"),
     "checks": (b"-m", b"steptrace.workflow.checks"),
-    "check": (b"-m", b"steptrace.train.equivalence"),
+    "check": (b"-m", b"steptrace.equivalence.main"),
     "prediction": (b"-m", b"steptrace.predict.main"),
     "analysis": (b"-m", b"steptrace.workflow.job", b"/analysis"),
     "comparison": (b"-m", b"steptrace.workflow.job", b"/comparison"),

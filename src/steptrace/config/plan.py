@@ -22,7 +22,7 @@ _CACHE: Final = RESULTS / ".cache" / "plan.cache"
 #: What runs a variant, and of a study of commands: the launcher, and what is inside the program.
 _MODULES = {
     "training": "steptrace.train.main",
-    "equivalence": "steptrace.train.equivalence",
+    "equivalence": "steptrace.equivalence.main",
     "prediction": "steptrace.predict.main",
 }
 _OF_PROGRAMS = ("steptrace.launch.main", "steptrace.launch.probe")

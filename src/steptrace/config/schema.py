@@ -56,7 +56,7 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ToleranceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Largest relative error against the float64 reference that still counts as the same answer.
 
-    Null: as the number formats and the sizes give it (`steptrace.train.tolerance`).
+    Null: as the number formats and the sizes give it (`steptrace.equivalence.tolerance`).
     """
 
     loss: Annotated[Tolerance | None, Meta(description="largest relative error of the loss")] = None

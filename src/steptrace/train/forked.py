@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 #: `STEPTRACE_FORKS=0`: every check is started as a new program.
 VARIABLE: Final = "STEPTRACE_FORKS"
 #: Modules whose `main` a fork may call in the place of `python -m MODULE`.
-PROGRAMS: Final = ("steptrace.train.equivalence", "steptrace.predict.main")
+PROGRAMS: Final = ("steptrace.equivalence.main", "steptrace.predict.main")
 #: Those that this process has imported.
 _preloaded = set[str]()
 

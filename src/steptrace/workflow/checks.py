@@ -31,7 +31,7 @@ from steptrace.workflow.made import write_record
 
 def equivalence_job(variant: Path, reference: str, *, of_command: bool, gpus: int, key: str) -> Job:
     """Loss and gradient of a variant against the study's reference."""
-    module = ["steptrace.launch.main", "equivalence"] if of_command else ["steptrace.train.equivalence"]
+    module = ["steptrace.launch.main", "equivalence"] if of_command else ["steptrace.equivalence.main"]
     out = variant / "equivalence"
     files = ["--config", str(variant / "config.yaml"), "--reference", str(variant.parent / reference)]
     command = [sys.executable, "-m", *module, *files, "--out", str(out)]

@@ -1,4 +1,4 @@
-"""Stands in for steptrace.train.equivalence."""
+"""Stands in for steptrace.equivalence.main."""
 
 import argparse
 import sys

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from steptrace.equivalence.programs import verdict_on_programs as verdict
 from steptrace.launch import main as launch_main
-from steptrace.launch.main import SHARED_VARIABLE, verdict
+from steptrace.launch.main import SHARED_VARIABLE
 
 
 def outputs(dtype: str = "float32") -> list[dict[str, Any]]:

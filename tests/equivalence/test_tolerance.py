@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from steptrace.equivalence.tolerance import NetworkSize, gradient_tolerance, loss_tolerance, roundoff
 from steptrace.train.precision import Precision
-from steptrace.train.tolerance import NetworkSize, gradient_tolerance, loss_tolerance, roundoff
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])

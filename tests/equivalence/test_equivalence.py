@@ -7,11 +7,13 @@ from itertools import islice
 import pytest
 import torch
 
+from steptrace.equivalence import main as program
+from steptrace.equivalence.main import main
+from steptrace.equivalence.outputs import relative_error, same_dropout, variant_outputs
+from steptrace.equivalence.reference import cases_of, compare_on
+from steptrace.equivalence.verdict import Case, verdict_on
 from steptrace.errors import TrainError
-from steptrace.train import equivalence
-from steptrace.train.equivalence import cases_of, compare_on, main, relative_error, same_dropout, variant_outputs
 from steptrace.train.precision import Precision
-from steptrace.train.tolerance import Case, verdict_on
 from steptrace.workloads.segmentation import RandomMasks
 
 HELD = ("loss", "gradient", "predictions", "parameters")
@@ -307,7 +309,7 @@ def test_the_command_writes_the_verdict(write_config, tmp_path, capsys, monkeypa
     arguments = ["--config", str(config), "--reference", str(reference), "--out", str(tmp_path / "equivalence")]
     monkeypatch.setattr(sys, "argv", ["equivalence.py", *arguments])
     with pytest.raises(SystemExit) as stopped:
-        runpy.run_path(equivalence.__file__, run_name="__main__")  # as `python -m` does
+        runpy.run_path(program.__file__, run_name="__main__")  # as `python -m` does
     assert stopped.value.code == 0
     verdict = json.loads((tmp_path / "equivalence" / "equivalence.json").read_text())
     assert verdict["status"] == "same"

@@ -1,0 +1,148 @@
+"""What a variant computes on one batch: its predictions, its loss, and both gradients, as the training loop does.
+
+Relative error of the loss: |loss - reference| / |reference|. Of the others, over all values as one vector:
+||value - reference|| / ||reference||, in the Euclidean norm. If a reference is exactly 0, the absolute error is used.
+"""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from steptrace.errors import TrainError
+from steptrace.train.loop import Batch, to_device
+from steptrace.train.precision import Precision
+from steptrace.train.setup import seed_everything
+
+#: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.
+_SCALE_BACKOFFS: Final = 16
+
+
+def relative_error(got: Tensor, reference: Tensor) -> float:
+    """||got - reference|| / ||reference||, or ||got|| where the reference is 0; NaN if either is not finite."""
+    size = float(torch.linalg.vector_norm(reference))
+    error = float(torch.linalg.vector_norm(got - reference))
+    return error / size if size > 0 else error
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The variant's results, on the CPU: the loss, and the rest as one vector each.
+
+    `parameters` is the gradient by the parameters in float32, given `gradient`, the one by the predictions.
+    """
+
+    loss: float
+    loss_dtype: torch.dtype
+    predictions: list[Tensor]
+    gradient: list[Tensor]
+    parameters: Tensor
+
+
+def variant_outputs(model: nn.Module, loss: Any, precision: Precision, batch: Batch, seed: int) -> Outputs:
+    """Loss and gradient as the training loop computes them, on the model's device and in its precision."""
+    device = next(model.parameters()).device
+    inputs, targets = to_device(batch, device)
+    precision.apply()
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    with precision.autocast(), same_dropout(model, seed):
+        predictions, form = output_tensors(model(inputs))
+    # As GradScaler does: start high, and back off while the scaled gradient overflows.
+    scale = 2.0**_SCALE_BACKOFFS if precision.grad_scaler else 1.0
+    while True:
+        value, gradient = loss_and_gradient(loss, predictions, form, targets, precision=precision, scale=scale)
+        if scale == 1.0 or all(bool(part.isfinite().all()) for part in gradient):
+            break
+        scale /= 2
+    Precision(device.type, None, tf32=False, grad_scaler=False).apply()
+    for buffer, before in zip(model.buffers(), buffers, strict=True):
+        buffer.copy_(before)  # the reference runs only once
+    with same_dropout(model, seed):
+        exact, _ = output_tensors(model(inputs))
+    parameters = gradient_by_parameters(model, exact, gradient)
+    return Outputs(value.item(), value.dtype, on_cpu(predictions), on_cpu(gradient), parameters.float().cpu())
+
+
+def output_tensors(output: Any) -> tuple[list[Tensor], Any]:
+    """The floating-point tensors of a model's output, and its structure, from which `loss_and_gradient` rebuilds it."""
+    leaves, tree = tree_flatten(output)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not tensors:
+        raise TrainError(
+            f"the model returns {type(output).__name__}, without a tensor to compare with the reference's",
+            where="model",
+            expected="a floating-point tensor, or lists, tuples and mappings of some",
+        )
+    return tensors, (leaves, tree)
+
+
+def loss_and_gradient(
+    loss: Any, predictions: list[Tensor], form: Any, targets: Any, *, precision: Precision, scale: float = 1.0
+) -> tuple[Tensor, list[Tensor]]:
+    """The loss of given predictions, and its gradient by each of them."""
+    own = [part.detach().requires_grad_() for part in predictions]
+    rest = iter(own)
+    leaves, tree = form
+    put = [next(rest) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
+    with precision.autocast():
+        value = loss(tree_unflatten(put, tree), targets)
+    (value * scale).backward()
+    gradient = [torch.zeros_like(part) if part.grad is None else part.grad for part in own]
+    # Unscaled in float32: in 16 bits the values that the scale kept from underflow would underflow again.
+    return value.detach(), [part.float() / scale for part in gradient] if scale != 1.0 else gradient
+
+
+def gradient_by_parameters(model: nn.Module, predictions: list[Tensor], gradient: list[Tensor]) -> Tensor:
+    """The gradient by the parameters that follows from one by the predictions, as one vector."""
+    model.zero_grad(set_to_none=True)
+    given = [(part, by.to(part)) for part, by in zip(predictions, gradient, strict=True) if part.requires_grad]
+    if given:
+        torch.autograd.backward([part for part, _ in given], [by for _, by in given])
+    return vector(torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
+
+
+def on_cpu(parts: list[Tensor]) -> list[Tensor]:
+    """Tensors, detached, on the CPU."""
+    return [part.detach().cpu() for part in parts]
+
+
+def vector(parts: Iterable[Tensor]) -> Tensor:
+    """Tensors as one float64 vector on the CPU."""
+    return torch.cat([part.detach().flatten().to("cpu", torch.float64) for part in parts])
+
+
+@contextmanager
+def same_dropout(model: nn.Module, seed: int) -> Generator[None]:
+    """Seed all generators, and run dropout's draws on the CPU: they differ between devices and formats.
+
+    Only PyTorch's dropout modules are covered; calls of the function `dropout` still draw on their own device.
+    """
+    seed_everything(seed)
+    draw = torch.Generator().manual_seed(seed)
+    modules = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d)
+    ]
+    for module in modules:
+        module.forward = partial(_dropped, module, draw)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for module in modules:
+            del module.forward
+
+
+def _dropped(module: _DropoutNd, draw: torch.Generator, values: Tensor) -> Tensor:
+    if not module.training or module.p == 0:
+        return values
+    whole = values.ndim if isinstance(module, nn.Dropout) else 2  # the others drop channels
+    shape = [length if axis < whole else 1 for axis, length in enumerate(values.shape)]
+    kept = torch.rand(shape, generator=draw) >= module.p
+    return values * kept.to(values.device) / (1 - module.p)

@@ -1,0 +1,80 @@
+"""Whether errors are within their tolerances: the cases that were compared, and the content of equivalence.json.
+
+Imports no torch: who compares programs by what they have recorded needs none.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """One batch or step on which two outputs were compared: relative errors and their tolerances, by quantity.
+
+    Errors without a tolerance are reported, not enforced.
+    """
+
+    name: str
+    loss: float
+    reference_loss: float
+    errors: Mapping[str, float]
+    tolerance: Mapping[str, float]
+
+    def excess(self, quantity: str) -> float:
+        """The error as a multiple of its tolerance; infinite for NaN."""
+        error, allowed = self.errors[quantity], self.tolerance.get(quantity)
+        if allowed is None:
+            return 0.0
+        if math.isnan(error):
+            return math.inf
+        return error / allowed if allowed > 0 else math.inf if error > 0 else 0.0
+
+
+def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
+    """The content of equivalence.json: `same` if no error of any case exceeds its tolerance, else `differs`.
+
+    The figures of `loss`, `gradient` and so on are each those of the case with the largest error relative to its
+    tolerance. `max_rel_err` is the larger one of these two; non-finite figures are null.
+    """
+    worst: dict[str, Case] = {}
+    for case in cases:
+        for quantity in case.errors:
+            if quantity not in worst or case.excess(quantity) > worst[quantity].excess(quantity):
+                worst[quantity] = case
+    errors = {quantity: case.errors[quantity] for quantity, case in worst.items()}
+    tolerances = {quantity: case.tolerance.get(quantity) for quantity, case in worst.items()}
+    return {
+        "status": "same" if all(case.excess(quantity) <= 1 for quantity, case in worst.items()) else "differs",
+        **_relative_errors(errors),
+        # NaN counts as larger than any number.
+        "max_rel_err": _finite(max(errors["loss"], errors["gradient"], key=lambda e: math.inf if math.isnan(e) else e)),
+        "tolerance": {quantity: allowed for quantity, allowed in tolerances.items() if allowed is not None},
+        "cases": [
+            {
+                "name": case.name,
+                "loss": _finite(case.loss),
+                "reference_loss": _finite(case.reference_loss),
+                **_relative_errors(case.errors),
+                "tolerance": dict(case.tolerance),
+                "holds": all(case.excess(quantity) <= 1 for quantity in case.errors),
+            }
+            for case in cases
+        ],
+    }
+
+
+def relative(value: float, reference: float) -> float:
+    """|value - reference| / |reference|, or the absolute error where the reference is 0."""
+    error = abs(value - reference)
+    return error / abs(reference) if reference else error
+
+
+def _relative_errors(errors: Mapping[str, float]) -> dict[str, float | None]:
+    return {f"{quantity}_rel_err": _finite(error) for quantity, error in errors.items()}
+
+
+def _finite(value: float) -> float | None:
+    """The value, or None for NaN and infinity, which JSON does not have."""
+    return value if math.isfinite(value) else None
