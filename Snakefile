@@ -5,7 +5,7 @@ min_version("9.20")  # a module's onstart can be called by the Snakefile that us
 
 
 include: "workflow/rules/common.smk"  # the plan: studies, variants, digests; the lock
-include: "workflow/rules/extension.smk"  # the compiled operators, for the variants that call them
+include: "workflow/rules/prepare.smk"  # what studies prepare, such as compiled operators
 include: "workflow/rules/train.smk"  # every repeat of every variant, and the checks of each variant
 include: "workflow/rules/analyze.smk"  # traces to tables
 include: "workflow/rules/report.smk"  # comparison, pages, verdict
@@ -24,7 +24,7 @@ localrules:
 rule all:
     default_target: True
     input:
-        RULES.extension(),
+        RULES.prepared(),
         RULES.runs("status.json"),
         RULES.runs("summary.json"),
         # Not left to what is made of them: Snakemake does not make a missing intermediate file again.

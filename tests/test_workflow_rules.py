@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from documents import fill
-from steptrace.config.digest import extension_digest
 from steptrace.config.plan import make_plan
 from steptrace.documents.base import version_of
 from steptrace.documents.comparison import Comparison
@@ -20,6 +19,7 @@ from steptrace.workflow.made import write_record
 from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, Rules, before_the_first_job, names
 
 ROOT = Path(__file__).parents[1]
+EXTENSION = "results/prepared/extension"
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,13 @@ def test_files_of_every_run(rules_on) -> None:
 
 def test_only_a_variant_that_calls_the_operators_waits_for_them(rules_on) -> None:
     rules = rules_on("cpu")
-    assert rules.extension(Wildcards("giou", "fused")) == ["results/extension/status.json"]
-    assert rules.extension(Wildcards("giou")) == ["results/extension/status.json"]  # a check of all variants
-    assert rules.extension(Wildcards("masked_loss", "where")) == []
-    assert rules.extension() == ["results/extension/status.json"]
-    assert rules_on("cpu", studies=["masked_loss"]).extension() == []
+    built = ["results/prepared/extension/status.json"]
+    assert rules.prepared(Wildcards("giou", "fused")) == built
+    assert rules.prepared(Wildcards("giou", "loop")) == []
+    assert rules.prepared(Wildcards("giou")) == built  # a check of all variants
+    assert rules.prepared(Wildcards("masked_loss", "where")) == []
+    assert rules.prepared() == built
+    assert rules_on("cpu", studies=["masked_loss"]).prepared() == []
 
 
 @pytest.mark.parametrize(
@@ -134,8 +136,8 @@ RUN, EQUIVALENCE, PREDICTION = (f"results/giou/loop/{name}" for name in ("run0",
         (PREDICTION, ("failed", 1), None, "results/giou/prediction", "failed"),
         (PREDICTION, ("failed", 2), f"{RUN}/run.json", "results/giou/prediction", None),  # and never can be
         (PREDICTION, ("failed", 2), None, "results/giou/prediction", "failed"),  # nor does it train: for want of data?
-        ("results/extension", ("failed", 1), None, "results/extension", "failed"),
-        ("results/extension", ("ok", 0), "results/extension/build.json", "results/extension", None),
+        (EXTENSION, ("failed", 1), None, EXTENSION, "failed"),
+        (EXTENSION, ("ok", 0), f"{EXTENSION}/build.json", EXTENSION, None),
     ],
 )
 def test_what_failed_or_lost_its_result_is_a_new_attempt(
@@ -228,14 +230,6 @@ def test_the_index_keeps_the_studies_that_do_not_run_now(rules_on) -> None:
 def test_names_match_themselves_alone() -> None:
     assert names(["a+b", 1]) == r"a\+b|1"
     assert names([]) == "(?!)"
-
-
-def test_a_byte_of_the_extensions_sources_is_another_digest(tmp_path: Path) -> None:
-    (tmp_path / "csrc").mkdir()
-    (tmp_path / "csrc" / "a.cu").write_text("1")
-    before = extension_digest(tmp_path)
-    (tmp_path / "csrc" / "a.cu").write_text("2")
-    assert extension_digest(tmp_path) != before
 
 
 def test_an_earlier_result_that_a_gate_names_is_an_input_if_it_is_there(rules_on) -> None:

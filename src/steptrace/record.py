@@ -60,7 +60,7 @@ _SOURCES_VERSION: Final = 2
 #: The exit code of a prediction of a step that cannot be followed.
 _CANNOT_FOLLOW: Final = 2
 #: What ends well leaves this, by the folder of its status; a run leaves run.json.
-_RESULTS: Final = {"equivalence": "equivalence.json", "prediction": f"../{PREDICTION_FILE}", "extension": "build.json"}
+_RESULTS: Final = {"equivalence": "equivalence.json", "prediction": f"../{PREDICTION_FILE}"}
 
 #: The file of each document, and of each kind of rows.
 _FILES: Final[dict[type[Document], str]] = {
@@ -94,9 +94,9 @@ def read_status(run_dir: Path) -> Status:
     return documents.read(run_dir / STATUS_FILE, Status, next_step=_AGAIN)
 
 
-def result_of(run_dir: Path) -> Path:
-    """The file that is there where what a folder's status is of has ended well."""
-    return run_dir / _RESULTS.get(run_dir.name, RUN_FILE)
+def result_of(run_dir: Path, result: str = "") -> Path:
+    """The result file that a successful job leaves: `result`, or the one that belongs to the folder's name."""
+    return run_dir / (result or _RESULTS.get(run_dir.name, RUN_FILE))
 
 
 def mark(path: Path) -> FileMark:
@@ -125,20 +125,19 @@ def is_as_marked(path: Path, expected: FileMark) -> bool:
         return False
 
 
-def marks_of(run_dir: Path, log: str) -> dict[str, FileMark]:
+def marks_of(run_dir: Path, log: str, result: str = "") -> dict[str, FileMark]:
     """The marks of what a run that ended well left in its folder, without its log, and of its result beside it."""
     paths = [path for path in sorted(run_dir.rglob("*")) if path.is_file() and not path.is_symlink()]
     kept = {path.relative_to(run_dir).as_posix(): path for path in paths if not path.name.startswith(".")}
     kept = {name: path for name, path in kept.items() if name not in (log, STATUS_FILE)}
-    result = result_of(run_dir)
-    kept.setdefault(_RESULTS.get(run_dir.name, RUN_FILE), result)
+    kept.setdefault(result or _RESULTS.get(run_dir.name, RUN_FILE), result_of(run_dir, result))
     return {name: mark(path) for name, path in kept.items()}
 
 
-def damaged(run_dir: Path, status: Status) -> Path | None:
+def damaged(run_dir: Path, status: Status, result: str = "") -> Path | None:
     """The first file of a run that is no longer as the run left it, or its result if that is missing; None if whole."""
-    if not result_of(run_dir).exists():
-        return result_of(run_dir)
+    if not result_of(run_dir, result).exists():
+        return result_of(run_dir, result)
     return next((run_dir / name for name, each in status.files.items() if not is_as_marked(run_dir / name, each)), None)
 
 

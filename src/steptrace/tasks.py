@@ -27,6 +27,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         inputs: files and folders that it reads.
         supervised: whether it is one child process that leaves a status.json in the folder `name`.
         parts: of a check of all variants of a study: the key of each variant.
+        result: of a supervised one: the file that it leaves in its folder where it ends well; default: by the folder.
+        needs: of a supervised one: folders of what has to be prepared before.
         attempt: number of the next attempt, or of the last one if the task need not run.
     """
 
@@ -36,6 +38,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
     supervised: bool = False
     parts: dict[str, str] | None = None
+    result: str = ""
+    needs: tuple[str, ...] = ()
     attempt: int = 1
 
 

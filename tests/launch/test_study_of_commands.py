@@ -143,7 +143,8 @@ def test_what_a_program_imports_and_names_is_part_of_it(planned: Callable[..., P
 
 def test_a_command_without_python_code_depends_on_its_whole_folder(planned: Callable[..., Plan], folder: Path) -> None:
     text = STUDY.replace("[{python}, train.py]", "[sh, run.sh]").replace("cwd: repository", "cwd: .")
-    (folder / "run.sh").write_text("python repository/train.py\n")
+    for where in (folder, folder / "faster"):
+        (where / "run.sh").write_text("python repository/train.py\n")
     before = digests(planned(text))
     (folder / "results" / "comparison.json").write_text("{}")  # the workflow's own
     assert digests(planned(text)) == before

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 from steptrace.machine import visible_gpus
 from steptrace.processes import WORKFLOW
@@ -38,15 +37,14 @@ os.environ |= {
     "STEPTRACE_PYTHON": sys.executable,
     WORKFLOW: str(os.getpid()),
     "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
-    "STEPTRACE_EXTENSION": str(ROOT / "ext" / "giou"),
     "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),
-    "STEPTRACE_GIOU_LIBRARY": os.environ.get("STEPTRACE_GIOU_LIBRARY")
-    or str(Path("results/extension").resolve()),
+    **RULES.variables(),
 }
 
 
 wildcard_constraints:
     study=names(STUDIES),
+    preparation=names(PLAN.preparations),
     variant=names(dict.fromkeys(variant for _, variant in PLAN.variants)),
     trace=names(TRACES),
 

@@ -10,7 +10,7 @@ for study in STUDIES:
             name:
                 f"train_{study}_run{repeat}"
             input:
-                RULES.extension,
+                RULES.prepared,
             output:
                 "results/{study}/{variant}/run{repeat}/status.json",
             log:
@@ -42,7 +42,7 @@ for study in STUDIES:
             name:
                 f"{what}_{study}"
             input:
-                RULES.extension,
+                RULES.prepared,
             output:
                 f"results/{{study}}/{what}.json",
             log:

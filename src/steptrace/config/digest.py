@@ -134,7 +134,7 @@ class Code:
             if users:
                 others = _named_settings(file, path.parent, root, without)
                 if "importlib" in file.imports and roots:  # it may import any module of its folder
-                    others = (*others, *(other for other in _files(root, without) or () if other.suffix == ".py"))
+                    others = (*others, *(other for other in files_below(root, without) or () if other.suffix == ".py"))
             elif path.parent not in packages:
                 packages.add(path.parent)
                 others = _data_beside(path.parent)
@@ -154,7 +154,7 @@ class Code:
                     count(f"{number}/{path.relative_to(root).as_posix()}", path, root)
                     imported.update(self._scan(path, root).imports)
         for folder in folders:
-            if (files := _files(folder, without)) is None:
+            if (files := files_below(folder, without)) is None:
                 raise ConfigError(
                     f"folder has more than {_MOST_FILES} files, too many to be code",
                     where=folder,
@@ -207,15 +207,6 @@ def _distributions(module: str) -> tuple[str, ...]:
 @functools.cache
 def _modules() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
-
-
-def extension_digest(folder: Path) -> str:
-    """Every byte of the extension's sources, and torch's version. The loader asks for a library of these very bytes."""
-    total = hashlib.sha256()
-    sources = [*folder.glob("csrc/*"), *folder.glob("python/steptrace_giou/*.py")]
-    for path in sorted(sources):
-        total.update(b"%b\0%b\0" % (path.name.encode(), path.read_bytes()))
-    return f"{total.hexdigest()[:16]} torch=={versions(['torch'])['torch']}"
 
 
 def _read(path: Path, package: str, content: bytes, *, users: bool) -> _File:
@@ -274,7 +265,7 @@ def _named_settings(file: _File, beside: Path, root: Path, without: Collection[P
         if os.path.isfile(path):  # noqa: PTH113  False for any text, also one that is no name
             paths.add(path)
         elif os.path.isdir(path) and path.resolve() not in (root.resolve(), *root.resolve().parents):  # noqa: PTH112
-            paths.update(_files(path, without) or ())
+            paths.update(files_below(path, without) or ())
     return [path for path in paths if path.suffix in SETTINGS and not _excluded(path, without)]
 
 
@@ -291,7 +282,7 @@ def _package_files(package: Path, name: str) -> dict[str, Path]:
 
 def _data_beside(folder: Path) -> list[Path]:
     """Templates and sources of other languages, which count with any module of their package."""
-    return [file for file in _files(folder) or () if file.suffix != ".py"]
+    return [file for file in files_below(folder) or () if file.suffix != ".py"]
 
 
 def _module_files(root: Path, name: str) -> list[Path]:
@@ -317,7 +308,7 @@ def _module_files(root: Path, name: str) -> list[Path]:
     return files
 
 
-def _files(folder: Path, without: Collection[Path] = ()) -> list[Path] | None:
+def files_below(folder: Path, without: Collection[Path] = ()) -> list[Path] | None:
     """The files below a folder that can be code, in a fixed order; None where so many are no code but data."""
     files: list[Path] = []
     for parent, folders, names in os.walk(folder):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from steptrace.config.compose import targets
 from steptrace.config.digest import Cache, Code, versions
+from steptrace.config.prepare import Prepared, together
 from steptrace.config.settings import Project, Settings, read_settings
 from steptrace.config.study import Composed, Composer, Study, Variant, load_study
 from steptrace.errors import ConfigError, SteptraceError, near
@@ -46,6 +47,11 @@ class Plan:
         """Every variant by the names of its study and its own, in the order they run."""
         return {(study.name, variant.name): variant for study in self.studies.values() for variant in study.variants}
 
+    @cached_property
+    def preparations(self) -> dict[str, Prepared]:
+        """What the studies' variants need and is made before, by name."""
+        return together((study.name, each) for study in self.studies.values() for each in study.preparations.values())
+
     def key(self, what: str, study: str, variant: str) -> str:
         """What a variant's training, equivalence or prediction depends on: configuration, code and versions.
 
@@ -58,12 +64,13 @@ class Plan:
         composed: list[Composed] = [chosen.on_gpu if what == "prediction" else chosen]
         if what == "equivalence":
             composed.append(self.studies[study].references[chosen.reference])
+        needs = [f"{need}={self.preparations[need].key}" for need in chosen.needs]
         modules = list(_OF_PROGRAMS) if "program" in chosen.config else [_MODULES[what]]
         parts = (*modules, *(part.digest for part in composed))
         if parts not in self._keys:  # Snakemake asks for each of them, and several times
             digests = "+".join(part.digest[:_SHORT] for part in composed)
             self._keys[parts] = f"{digests} {self._code_of(modules, composed)}"
-        return self._keys[parts]
+        return " ".join([self._keys[parts], *needs])
 
     def code(self, *modules: str, script: str = "") -> str:
         """The digest of what a rule runs: modules of steptrace, a script of workflow/scripts, and what they import."""
@@ -114,6 +121,7 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     names = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
     _check_gates(settings, project, names)
     plan = Plan(project, settings, studies, cache, composer.code)
+    assert plan.preparations is not None  # looked up now, so that contradictions are told before anything is planned
     cache.save()
     return plan
 

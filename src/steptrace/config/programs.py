@@ -63,6 +63,7 @@ class ProgramVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cwd: Text | None = None
     hypothesis: str | None = None
     scales: Annotated[list[Text], Meta(min_length=1)] | None = None
+    needs: list[Text] = []
 
     def in_words(self) -> tuple[str, ...]:
         """What it changes, as pages name it."""

@@ -20,7 +20,7 @@ from steptrace.machine import resolve_scale
 from steptrace.root import ROOT
 
 #: Reserved names: other folders of results/, and the page that lists the studies.
-RESERVED = ("traces", "extension", "index")
+RESERVED = ("traces", "prepared", "index")
 #: Characters of a name that becomes a folder; file systems take 255, and suffixes are added.
 MOST_NAME: Final = 200
 #: Valid study names; they become folders, pages and arguments of commands.

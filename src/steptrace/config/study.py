@@ -20,6 +20,7 @@ from steptrace.config.compose import Bases, check_allowed, compose, targets
 from steptrace.config.defined import check_defined
 from steptrace.config.digest import Cache, Code
 from steptrace.config.groups import group_files
+from steptrace.config.prepare import Prepared, prepared
 from steptrace.config.programs import ProgramVariant, compose_program, filled
 from steptrace.config.progress import Progress
 from steptrace.config.settings import Project, Settings
@@ -138,7 +139,8 @@ class Variant(Composed):
     """One variant: its overrides and the configuration that they resolve to.
 
     `baseline` names the variant it is compared with (itself for a baseline) and `reference` the file of the float64
-    reference beside study.json. `on_gpu` is the same variant as a GPU would train it: what a prediction follows.
+    reference beside study.json. `needs` are names of the study's preparations. `on_gpu` is the same variant as a GPU
+    would train it: what a prediction follows.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Variant(Composed):
     hypothesis: str | None
     baseline: str
     reference: str
+    needs: tuple[str, ...] = ()
     on_gpu: Composed = field(repr=False)
 
 
@@ -164,6 +167,8 @@ class Study:
     references: dict[str, Composed] = field(repr=False)
     #: Variants of the file that do not run at this scale.
     elsewhere: tuple[str, ...] = ()
+    #: What its variants need and is made before, by name.
+    preparations: dict[str, Prepared] = field(default_factory=dict, repr=False)
 
     @property
     def of_commands(self) -> bool:
@@ -245,12 +250,20 @@ def load_study(name: str, composer: Composer) -> Study:
                     hypothesis=entry.hypothesis,
                     baseline=cell.named(file.baseline),
                     reference=reference,
+                    needs=tuple(entry.needs),
                     config=composed.config,
                     on_gpu=on_gpu,
                 )
             )
         references[reference] = composer.reference(file, entries[file.baseline], cell, scale, f"{path}, reference")
     check_distinct([*(variant.name for variant in expanded), *elsewhere], path)
+    needed = {need for variant in expanded for need in variant.needs}
+    root, workdir = composer.project.root, composer.project.workdir
+    preparations = {
+        each: prepared(each, preparation, root=root, workdir=workdir, where=str(path))
+        for each, preparation in file.prepare.items()
+        if each in needed
+    }
     return Study(
         name=name,
         title=file.title,
@@ -262,4 +275,5 @@ def load_study(name: str, composer: Composer) -> Study:
         variants=tuple(expanded),
         references=references,
         elsewhere=tuple(elsewhere),
+        preparations=preparations,
     )

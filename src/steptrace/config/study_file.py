@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from steptrace.config.convert import convert
+from steptrace.config.prepare import Preparation
 from steptrace.config.programs import Program, ProgramVariant
 from steptrace.config.schema import Text
 from steptrace.config.settings import MOST_NAME, NAME_FORM, Project
@@ -49,6 +50,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     scales: dict[str, Overrides] = {}
     reference: Overrides | None = None
     program: Program | None = None
+    prepare: dict[_Name, Preparation] = {}
     matrix: dict[_Key, Annotated[list[str | int | float | bool | None], Meta(min_length=1)]] = {}
 
     def __post_init__(self) -> None:
@@ -62,6 +64,7 @@ class TrainingVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     overrides: Overrides
     hypothesis: str | None = None
     scales: Annotated[list[Text], Meta(min_length=1)] | None = None
+    needs: list[Text] = []
 
     def in_words(self) -> tuple[str, ...]:
         """What it changes, as pages name it."""
@@ -93,6 +96,10 @@ def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dic
         entries[name] = convert(written, kind, where=where)
         for each in entries[name].scales or ():
             project.check_scale(each, where)
+        for each in entries[name].needs:
+            if each not in file.prepare:
+                what = f"needs '{each}', which the study does not prepare"
+                raise ConfigError(what, where=where, next_step=near(each, file.prepare))
     for each in file.scales:
         project.check_scale(each, f"{path}, scales")
     if file.baseline not in entries:

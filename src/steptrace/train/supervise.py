@@ -29,11 +29,11 @@ import psutil
 from filelock import FileLock, Timeout
 
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
-from steptrace.errors import exit_with
+from steptrace.errors import SteptraceError, exit_with
 from steptrace.files import user_folder
 from steptrace.machine import gpu_ids, visible_gpus
 from steptrace.processes import Children, in_words, require_workflow
-from steptrace.record import marks_of, result_of, write_document
+from steptrace.record import marks_of, read_status, result_of, write_document
 from steptrace.tasks import read_task
 from steptrace.train.forked import forked_program
 
@@ -100,6 +100,8 @@ class Job:
         cpu: whether to lock the processor, so that no other timed training runs on it.
         key: digest of everything that the run depends on, for its status.
         attempt: number of the attempt, for its status.
+        result: the file that it leaves in `out` where it ends well; default: by the name of `out`.
+        needs: folders of what was prepared for it. Where that has failed, it is named in the job's own failure.
     """
 
     out: Path
@@ -109,6 +111,8 @@ class Job:
     cpu: bool = False
     key: str = ""
     attempt: int = 1
+    result: str = ""
+    needs: Sequence[str] = ()
 
 
 def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None = None) -> Iterator[tuple[Job, Status]]:
@@ -167,7 +171,7 @@ class _Run:
         self.job, self._lease, self._problem = job, lease, lease.problem
         shutil.rmtree(job.out, ignore_errors=True)  # no files of an earlier run
         job.out.mkdir(parents=True, exist_ok=True)
-        result_of(job.out).unlink(missing_ok=True)  # that of a prediction lies beside its folder
+        result_of(job.out, job.result).unlink(missing_ok=True)  # that of a prediction lies beside its folder
         self._log, self._errors = job.out / job.log, job.out / "error.json"
         self._started_at, self._start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         self._limit = self._start + timeout_s if timeout_s else None
@@ -204,9 +208,11 @@ class _Run:
         lines = _tail(self._log)
         code = self.child.returncode if self.child else None
         status, error = self._ending(code, lines)
+        if status != "ok":
+            error = "; ".join([*self._unprepared(), *filter(None, [error])])
         wall_s = round(time.monotonic() - self._start, 3)
         ended_by = -code if code is not None and code < 0 else None
-        files = marks_of(self.job.out, self.job.log) if status == "ok" else {}
+        files = marks_of(self.job.out, self.job.log, self.job.result) if status == "ok" else {}
         written = Status(
             status=status,
             exit_code=None if ended_by else code,
@@ -229,7 +235,7 @@ class _Run:
         if self._is_late:
             return "failed", "stopped at its time limit (timeout_minutes)"
         if code == 0:
-            result = result_of(self.job.out)
+            result = result_of(self.job.out, self.job.result)
             return ("ok", None) if result.exists() else ("failed", f"exit code 0, but it has not written {result.name}")
         error = self._error(code, lines)
         out_of_memory = next((line for line in (error, *reversed(lines)) if _OUT_OF_MEMORY.search(line)), None)
@@ -237,6 +243,15 @@ class _Run:
             return "out of memory", error if _OUT_OF_MEMORY.search(error) else out_of_memory.strip()
         killed = code is not None and code < 0 and -code not in _CRASHES
         return "killed" if killed else "failed", error
+
+    def _unprepared(self) -> list[str]:
+        """What was prepared for it and has failed, with the reason."""
+        failures = []
+        for folder in map(Path, self.job.needs):
+            with contextlib.suppress(SteptraceError):
+                if (status := read_status(folder)).status != "ok":
+                    failures.append(f"it needs '{folder.name}', which failed ({status.error})")
+        return failures
 
     def _error(self, code: int | None, lines: Sequence[str]) -> str:
         """The error of the rank that failed first, by torchelastic's file, else the log's last line."""
@@ -270,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     timeout_s = options.pop("timeout") or None
     if options.pop("planned"):
         task = read_task(options["out"].as_posix())
-        options |= {"key": task.key, "attempt": task.attempt}
+        options |= {"key": task.key, "attempt": task.attempt, "result": task.result, "needs": task.needs}
     for _ in supervise([Job(**options)], timeout_s=timeout_s):
         pass
     return 0

@@ -81,7 +81,7 @@ def state_of(task: Task) -> State:
             return State(again, "failed")
         if record.key != task.key:
             return State(again, "changed")
-        broken = damaged(Path(task.name), record)
+        broken = damaged(Path(task.name), record, task.result)
         return State(again, "damaged", broken) if broken else State(record.attempt)
     if record.key != task.key:
         return State(again, "changed")

@@ -24,7 +24,6 @@ from typing import Any, Final, NoReturn
 import msgspec
 from filelock import FileLock, Timeout
 
-from steptrace.config.digest import extension_digest
 from steptrace.config.plan import RESULTS, Plan, make_plan
 from steptrace.config.study import GPU_CONFIG
 from steptrace.errors import SteptraceError
@@ -43,14 +42,10 @@ ALL_CORES: Final = 1024
 ENDING: Final = 1_000_000
 #: Of what no study waits for.
 CHECKS: Final = 50
-#: The folder of the compiled operators.
-EXTENSION: Final = RESULTS / "extension"
 #: What is checked of every variant of a study, in one job.
 VARIANT_CHECKS: Final = ("equivalence", "prediction")
 #: Damaged results that are named.
 _MOST_LINES: Final = 5
-#: A loss from here is made of the extension's operators.
-_OPERATORS: Final = "steptrace.workloads.giou_kernels."
 
 
 @dataclass(frozen=True)
@@ -70,15 +65,27 @@ class Rules:
         """A file of every repeat, for a rule about one variant."""
         return [f"results/{{study}}/{{variant}}/run{repeat}/{name}" for repeat in range(self.plan.settings.repeats)]
 
-    def extension(self, wildcards: Any = None) -> list[str]:
-        """The compiled operators, if the variant's loss calls them; without one any of the study's, or any."""
+    def prepared(self, wildcards: Any = None) -> list[str]:
+        """What has to be prepared for a variant; without one for any of the study's, or for any."""
         study, variant = (getattr(wildcards, name, "") for name in ("study", "variant"))
-        losses = [
-            str(chosen.config.get("loss", {}).get("_target_", ""))  # a study of commands has none
+        needs = [
+            need
             for (s, v), chosen in self.plan.variants.items()
             if study in ("", s) and variant in ("", v)
+            for need in chosen.needs
         ]
-        return [str(EXTENSION / STATUS_FILE)] if any(loss.startswith(_OPERATORS) for loss in losses) else []
+        return [f"{self.plan.preparations[need].folder}/{STATUS_FILE}" for need in dict.fromkeys(needs)]
+
+    def prepares(self, wildcards: Any) -> str:
+        """The command of a preparation, for a shell."""
+        chosen = self.plan.preparations[wildcards.preparation]
+        variables = [f"{name}={value}" for name, value in chosen.env.items()]
+        return shlex.join([*(["env", *variables] if variables else []), *chosen.command])
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables that preparations give; a value that the user has set goes first."""
+        given = [each.gives for each in self.plan.preparations.values()]
+        return {name: os.environ.get(name) or value for gives in given for name, value in gives.items()}
 
     # What makes a rule run again besides its input.
     @cached_property
@@ -111,14 +118,16 @@ class Rules:
         return [*lines, f"... and {more} more"] if more > 0 else lines
 
     def _tasks(self) -> Iterator[Task]:
-        if self.extension():
-            built = str(EXTENSION / STATUS_FILE)
-            yield Task(name=str(EXTENSION), key=self.extension_key, outputs=(built,), supervised=True)
-        for study, variant in self.plan.variants:
+        for each in self.plan.preparations.values():
+            status = f"{each.folder}/{STATUS_FILE}"
+            yield Task(name=each.folder, key=each.key, outputs=(status,), supervised=True, result=each.result)
+        for (study, variant), chosen in self.plan.variants.items():
+            needs = tuple(self.plan.preparations[need].folder for need in chosen.needs)
             key, runs = self.plan.key("training", study, variant), range(self.plan.settings.repeats)
             folders = [f"results/{study}/{variant}/run{repeat}" for repeat in runs]
             for folder in folders:
-                yield Task(name=folder, key=key, outputs=(f"{folder}/{STATUS_FILE}",), supervised=True)
+                status = f"{folder}/{STATUS_FILE}"
+                yield Task(name=folder, key=key, outputs=(status,), supervised=True, needs=needs)
             yield Task(
                 name=f"results/{study}/{variant}/analysis",
                 key=key_of([self.plan.code(script="analyze_runs"), str(self.plan.settings.repeats)]),
@@ -187,11 +196,6 @@ class Rules:
     def trace_code(self) -> str:
         """Digest of what analyses a trace."""
         return self.plan.code("steptrace.cli", "steptrace.commands.analyze")
-
-    @cached_property
-    def extension_key(self) -> str:
-        """Digest of the extension's sources, and torch's version."""
-        return extension_digest(ROOT / "ext" / "giou")
 
     @cached_property
     def own_gpus(self) -> list[str]:

@@ -53,7 +53,7 @@ class _ExtensionLoss(nn.Module):
                 f"the extension is not built ({error})",
                 where="loss",
                 expected=f"compiled operators for {output.device.type}",
-                next_step="read results/extension/build.log; "
+                next_step="read results/prepared/extension/prepare.log; "
                 "loss.require_library=false runs the slow twin in Python instead",
             ) from error
 
