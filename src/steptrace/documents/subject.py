@@ -58,7 +58,8 @@ Absence = Literal[
 #: - `not_on_study`: a study's page has no section for it, since another section says more.
 #: - `compared`: `steptrace diff` compares its rows as a table.
 #: - `counts_unlinked`: it counts GPU work without a known launch, too, so nothing says which step that work is of.
-Trait = Literal["needs_gpu", "folded", "not_on_study", "compared", "counts_unlinked"]
+#: - `before_findings`: the findings stand after it on a page.
+Trait = Literal["needs_gpu", "folded", "not_on_study", "compared", "counts_unlinked", "before_findings"]
 
 _Row = TypeVar("_Row", bound=Row)
 _Struct = TypeVar("_Struct", bound=Document)

@@ -56,7 +56,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         field("Median profiled step of the usual kind over the median unprofiled one of that kind.", kind="rate"),
     ] = None
 
-    overview: Annotated[Overview | None, subject("Overview", "neither_gpu_work_nor_labelled_steps")]
+    overview: Annotated[Overview | None, subject("Overview", "neither_gpu_work_nor_labelled_steps", "before_findings")]
     precision: Precision | None
     step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", None)] = ()
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", kind="first")] = ()

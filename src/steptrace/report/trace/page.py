@@ -303,7 +303,7 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
         id_ = prefix + subject.name
         body += section(id_, subject.heading, parts, level=level, folded=subject.folded)
         shown.append((id_, subject.heading))
-        if subject.name == "overview" and view.trace.findings:
+        if "before_findings" in subject.traits and view.trace.findings:
             items, id_ = findings(view.trace.findings), f"{prefix}findings"
             body += section(id_, "Findings", [Explained(items)], level=level)
             shown.append((id_, "Findings"))
