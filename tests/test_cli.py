@@ -44,10 +44,10 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     quality = entry["quality"]
     assert (quality["steps"], quality["launch_coverage"], quality["warnings"]) == (2, 1.0, [])
     assert {check["check"]: check["wrong"] for check in quality["checks"]} == dict.fromkeys(
-        ("steps marked", "GPU work recorded", "GPU work linked to its launch", "launches with their GPU work",
-         "calls that wait for the GPU", "GPU work after its launch", "ends before later work of the stream",
-         "one activity of a stream at a time", "one GPU", "steps one after the other",
-         "steps numbered without a gap", "operators within the steps", "steps with GPU work"), 0,
+        ("steps_marked", "gpu_work", "linked_to_launch", "kernel_launches_with_work",
+         "waiting_calls", "after_launch", "ends",
+         "one_at_a_time", "one_gpu", "steps_in_turn",
+         "step_numbers", "operators_within_steps", "steps_with_work"), 0,
     )  # fmt: skip
     gpu = entry["gpu"]
     assert gpu["activities"] == 10

@@ -97,7 +97,7 @@ def test_a_kernel_of_one_block_is_a_finding_although_each_step_has_another_size(
     summary = summarize_trace(load_trace(ROOT / "h100" / "masked_loss" / "where" / "trace.json.gz"))
     rows = [row for row in summary.roofline if "nll_loss" in row.name]
     assert {row.name for row in rows} == {"aten::nll_loss_forward", "aten::nll_loss_backward"}
-    assert {row.because for row in rows} == {"few blocks"}
+    assert {row.because for row in rows} == {"few_blocks"}
     (slow,) = [one for one in find_in_trace(summary) if one.rule == "slow_kernels"]
     assert slow.cost_ns_per_step is not None
     assert 19e6 < slow.cost_ns_per_step < 21.2e6

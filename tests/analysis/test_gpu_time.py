@@ -272,7 +272,7 @@ def test_many_operators_outside_the_steps_are_a_warning(outside: int, *, warns: 
     for number in range(outside):
         builder.op("aten::add", 2_000_000 + 1_000 * number, 500)
     result = quality(builder.trace())
-    row = next(one for one in result.checks if one.check == "operators within the steps")
+    row = next(one for one in result.checks if one.check == "operators_within_steps")
     assert (row.wrong, row.of, row.warns) == (outside, 100, warns)
     warning = (
         f"{outside} of 100 operators are called outside the steps; "
@@ -287,8 +287,8 @@ def test_steps_that_overlap_on_the_gpu_are_noted() -> None:
         builder.step(index, index * 1_000_000, 1_000_000)
         builder.kernel(index * 1_000_000 + 900_000, index * 1_000_000 + 950_000, 550_000)
     checks = quality_checks(builder.trace()).set_index("check")
-    row = checks.loc["steps one after the other"]
+    row = checks.loc["steps_in_turn"]
     assert (row["wrong"], row["of"], row["warns"]) == (2, 3, False)
     # The spans, what of them counts twice, and the step that the overview has.
     assert re.findall(r"[\d.]+ ms", row["says"]) == ["4.5 ms", "1 ms", "3.5 ms", "1.17 ms"]
-    assert checks.loc["steps numbered without a gap", "wrong"] == 0
+    assert checks.loc["step_numbers", "wrong"] == 0

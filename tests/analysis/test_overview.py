@@ -72,9 +72,9 @@ def test_one_step_is_in_the_singular_and_many_activities_have_their_thousands_ap
     for number in range(1200):
         builder.kernel(2_000 * number, 2_000 * number + 500, 1_000)
     says = {check.check: check.says for check in quality(builder.trace()).checks}
-    assert (says["steps marked"], says["steps numbered without a gap"]) == ("1 step", "1 step")
-    assert says["GPU work recorded"] == "1,200 GPU activities"
-    assert says["GPU work linked to its launch"].startswith("0 of 1,200 GPU activities")
+    assert (says["steps_marked"], says["step_numbers"]) == ("1 step", "1 step")
+    assert says["gpu_work"] == "1,200 GPU activities"
+    assert says["linked_to_launch"].startswith("0 of 1,200 GPU activities")
 
 
 def test_idle_has_its_cause_and_the_loader_its_share_before_the_first_work() -> None:

@@ -47,8 +47,8 @@ def trace(**changes: object) -> Json:
         "quality": {
             "steps": 2, "launch_coverage": 0.98, "warnings": ["a <i>warning</i>"],
             "checks": [
-                {"check": "steps marked", "wrong": 0, "of": 1, "warns": False, "says": "2 steps"},
-                {"check": "GPU work linked", "wrong": 1, "of": 42, "warns": True, "says": "1 of 42 lost"},
+                {"check": "steps_marked", "wrong": 0, "of": 1, "warns": False, "says": "2 steps"},
+                {"check": "linked_to_launch", "wrong": 1, "of": 42, "warns": True, "says": "1 of 42 lost"},
             ],
         },
         "gpu": {**{k: 2 * v for k, v in step.items()}, "activities": 42, "span_ns": 20_000_000, "overlap_pct": None},
@@ -211,7 +211,7 @@ def test_one_trace_tells_where_its_time_goes():
     assert "7 20 2 20.0 ms 1.5 4 9 2.50 ms" in words
     assert "Memset 1 1 not measured 2.00 µs not measured" in words
     assert "Device) 0.5 0 512 KiB 25.0 µs 21.0 GB/s" in words
-    assert "GPU work linked 1 42 yes 1 of 42 lost" in words
+    assert "GPU work linked to its launch 1 42 yes 1 of 42 lost" in words
     assert "<b>mine" not in page
     assert "<i>fwd" not in page
     assert "<i>warning" not in page
@@ -371,7 +371,8 @@ def test_the_first_screen_says_what_the_record_is_of():
 
 def test_warnings_do_not_repeat_the_headline():
     raw = without_gpu()
-    raw["quality"]["warnings"] = ["no GPU activity: GPU figures were not measured"]
+    check = {"check": "gpu_work", "wrong": 1, "of": 1, "warns": True, "says": "none", "figures": {"activities": 0}}
+    raw["quality"]["checks"] = [check]
     words = words_of(raw)
     assert "No GPU activity in this trace" in words
     assert "Read with care" not in words
@@ -385,7 +386,7 @@ def test_what_to_do_first_stands_there_or_that_there_is_nothing(raw):
 
 
 def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line():
-    good = {"check": "one GPU", "wrong": 0, "of": 1, "warns": False, "says": "GPU work on 1 device"}
+    good = {"check": "one_gpu", "wrong": 0, "of": 1, "warns": False, "says": "GPU work on 1 device"}
     tiny = {**trace()["copies"][1], "bytes": 2, "kind": "Memcpy DtoH (Device -> Pinned)"}
     site = {**trace()["syncs"]["sites"][0], "ceiling_ns": 100_000}
     raw = trace(

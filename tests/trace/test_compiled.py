@@ -34,7 +34,7 @@ def _content(raw: RawTrace) -> dict[str, Any]:
         kind["thread"] = [raw.threads[i] for i in kind["thread"]]
         if "collective" in kind:
             kind["collective"] = [raw.collectives[i] if i >= 0 else None for i in kind["collective"]]
-    notes = [note for note in raw.notes if not note.endswith("repaired")]  # which `repair` does without a word
+    notes = [note for note in raw.notes if note.code != "texts_repaired"]  # which `repair` does without a word
     return {"columns": columns, "names": raw.names, "thread names": raw.thread_names, "notes": notes}
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import hostile
 from steptrace import cli
+from steptrace.documents.note import Note, note
 from steptrace.errors import TraceError
 from steptrace.trace import files
 from steptrace.trace.read import read_raw
@@ -38,14 +39,16 @@ def test_a_hostile_trace_gives_figures_or_an_error(
 
 
 def test_what_is_left_out_is_counted_in_a_warning(tmp_path: Path) -> None:
-    def notes(name: str) -> list[str]:
+    def notes(name: str) -> list[Note]:
         path = tmp_path / "trace.json"
         path.write_bytes(hostile.CASES[name])
         return read_raw(path).notes
 
-    beyond = "left out: 1 event ({}) with an impossible time or size"
-    assert notes("times near 9e15") == [beyond.format("call"), beyond.format("gpu")]
-    assert notes("lengths 0 in a step") == [beyond.format("label")]
+    def beyond(kind: str) -> Note:
+        return note("impossible_events", events=1, kind=kind)
+
+    assert notes("times near 9e15") == [beyond("call"), beyond("gpu")]
+    assert notes("lengths 0 in a step") == [beyond("label")]
     assert len(notes("hundreds of categories")) == 1
 
 

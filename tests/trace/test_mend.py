@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recorded import NAMES, TRACES, case_trace, needs_traces
+from steptrace.documents.note import note
 from steptrace.errors import TraceError
 from steptrace.trace.decode import to_ns
 from steptrace.trace.files import _open
@@ -91,7 +92,7 @@ def test_many_damaged_names_are_mended_at_once(tmp_path: Path, monkeypatch: pyte
     path.write_text(_of([_OP, _SHAPES[0] % r"lib\cuda\x.py(1): f"] * 4_000))
     raw = read_raw(path, chunk=1 << 16)
     assert len(raw.columns["frame"]["ts"]) == 4_000
-    assert any("4,000 texts" in note for note in raw.notes)
+    assert note("texts_repaired", texts=4_000) in raw.notes
     assert sum(calls) < 3 * path.stat().st_size
 
 

@@ -18,6 +18,7 @@ from steptrace.errors import TraceError
 from steptrace.trace import names
 from steptrace.trace.link import read_trace
 from steptrace.trace.read import read_raw
+from steptrace.words.notes import note_text
 
 MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -102,7 +103,7 @@ def test_steps_without_marks_are_those_of_pytorchs_own_labels(
     assert trace.meta.steps_from == source
     assert trace.steps["index"].tolist() == list(range(steps))
     assert (trace.steps["host_dur"].iloc[1:] == 10 * MS).all()
-    check = _check(quality(trace), "steps marked")
+    check = _check(quality(trace), "steps_marked")
     assert (check.wrong, check.warns) == (1, True)
     assert quality(trace).steps_from == source
 
@@ -186,7 +187,7 @@ def test_a_job_of_many_ranks_without_communication_is_a_warning(ranks: int, name
     builder = TraceBuilder(distributedInfo={"rank": 0, "world_size": ranks})
     builder.kernel(0, 2_000, 1_000, name=name)
     builder.kernel(4_000, 6_000, 1_000)
-    checks = [one.warns for one in quality(builder.trace()).checks if one.check == "communication of the ranks"]
+    checks = [one.warns for one in quality(builder.trace()).checks if one.check == "communication"]
     assert checks == ([] if warns is None else [warns])
 
 
@@ -254,7 +255,7 @@ def test_a_queue_is_a_stream() -> None:
 def test_syncs_of_a_runtime_whose_calls_are_not_known_are_not_measured(category: str) -> None:
     entry = _other_runtime(category, "launch", None).summary()
     assert (entry.syncs.count, entry.syncs.per_step, entry.syncs.by_step, entry.syncs.blocked_ns) == (None,) * 4
-    check = _check(entry.quality, "calls that wait for the GPU")
+    check = _check(entry.quality, "waiting_calls")
     assert check.warns
     assert category.split("_")[0] in check.says
 
@@ -305,7 +306,7 @@ def test_what_was_not_read_is_named(tmp_path: Path, events: list[dict[str, Any]]
     operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
     path.write_text(json.dumps({"traceEvents": [operator, *events]}))
     notes = read_raw(path).notes
-    assert any(all(text in note for text in named) for note in notes)
+    assert any(all(text in note_text(note) for text in named) for note in notes)
 
 
 def test_metadata_arrows_and_counters_are_not_missed(tmp_path: Path) -> None:

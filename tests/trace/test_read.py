@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from builders import TraceBuilder, training_step
+from steptrace.documents.note import note
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace import read
 from steptrace.trace.files import find_traces
@@ -189,10 +190,11 @@ def test_events_with_an_impossible_time_are_left_out_and_counted(tmp_path: Path)
     builder.add("mtia_counters", "x", 2 * 10**15, 10)
     raw = read_raw(builder.write(tmp_path / "trace.json"))
     assert raw.columns["gpu"]["ts"].tolist() == [5_000]
+    unread = {"events": 1, "phases": [], "categories": ["mtia_counters"], "without_category": False}
     assert raw.notes == [
-        "left out: 1 event (op) with an impossible time or size",
-        "left out: 1 event (gpu) with an impossible time or size",
-        "left out: 1 event (category mtia_counters)",
+        note("impossible_events", events=1, kind="op"),
+        note("impossible_events", events=1, kind="gpu"),
+        note("events_not_read", **unread),
     ]
 
 

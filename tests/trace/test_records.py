@@ -62,7 +62,7 @@ def test_steps_with_lost_records_are_left_out(lost: Any, place: str, kept: list[
     assert entry.quality.gpu_measured
     assert entry.gpu_busy_pct == pytest.approx(90, abs=0.5)
     assert all(step.busy_ns == 5 * WORK for step in entry.steps)
-    (check,) = (one for one in entry.quality.checks if one.check == "launches with their GPU work")
+    (check,) = (one for one in entry.quality.checks if one.check == "kernel_launches_with_work")
     assert (check.wrong, check.of, check.warns) == (count, 30, True)
 
 
@@ -128,7 +128,7 @@ def test_an_operator_in_a_step_left_out_is_not_outside_the_steps() -> None:
     builder = _training(4, lambda step, _: step == 0)
     for step in range(4):
         builder.op("aten::mm", step * STEP, 10)
-    (check,) = (c for c in quality(builder.trace()).checks if c.check == "operators within the steps")
+    (check,) = (c for c in quality(builder.trace()).checks if c.check == "operators_within_steps")
     assert check.wrong == 0
 
 
@@ -145,7 +145,7 @@ def test_a_stale_end_is_cut_at_the_next_start_of_its_stream(stale: list[int]) ->
     assert len(cut) == len(stale)
     assert trace.kernels["dur"].max() == 3_000_000
     assert trace.window[1] < 5 * STEP
-    (check,) = (c for c in quality(trace).checks if c.check == "ends before later work of the stream")
+    (check,) = (c for c in quality(trace).checks if c.check == "ends")
     assert (check.wrong, check.warns) == (len(stale), True)
 
 

@@ -58,7 +58,14 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
     ("not_predicted", {"error": "no such operator"}, ("no such operator",)),
     ("prediction_not_used", {"reason": "old"}, ("old",)),
     ("nothing_predicted", {}, ("virtual",)),
-    ("trace_quality", {"text": "records are missing"}, ("records are missing",)),
+    ("trace_quality", {"check": "one_at_a_time", "wrong": 2, "of": 9, "figures": {}}, ("2 of 9",)),
+    ("texts_repaired", {"texts": 4_000}, ("4,000 texts",)),
+    ("impossible_events", {"events": 1, "kind": "gpu"}, ("1 event ", "gpu")),
+    (
+        "events_not_read",
+        {"events": 2, "phases": ["b", "e"], "categories": ["x"], "without_category": True},
+        ("2 events", "phases b and e", "none, x"),
+    ),
 ]
 
 

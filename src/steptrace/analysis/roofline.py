@@ -7,7 +7,7 @@ import pandas as pd
 
 from steptrace.analysis.common.registry import table_part
 from steptrace.analysis.precision import kernel_format
-from steptrace.documents.roofline import OperatorRoofline
+from steptrace.documents.roofline import OperatorRoofline, SlowCause
 from steptrace.documents.subject import Absence
 from steptrace.documents.table import frame_of
 from steptrace.estimate.gpus import Gpu, gpu_of_driver
@@ -43,9 +43,10 @@ def roofline(trace: Trace) -> pd.DataFrame:
             rows.append(row)
     if not rows:
         return frame_of(OperatorRoofline)
-    table = pd.DataFrame(rows).groupby(["name", "inputs", "because"], as_index=False).sum(numeric_only=True)
+    keys = ["name", "inputs", "because"]
+    table = pd.DataFrame(rows).groupby(keys, as_index=False, dropna=False).sum(numeric_only=True)
     table = table.groupby(["name", "inputs"], as_index=False).agg(
-        {"count": "sum", "ns": "sum", "ideal_ns": "sum", "slowest_ns": "sum", "because": "first"}
+        {"count": "sum", "ns": "sum", "ideal_ns": "sum", "slowest_ns": "sum", "because": _first}
     )
     table["roofline_pct"] = 100 * table["ideal_ns"] / table["ns"]
     return frame_of(OperatorRoofline, table.sort_values(["ns", "name"], ascending=[False, True], ignore_index=True))
@@ -78,6 +79,11 @@ def calls_with_sizes(trace: Trace) -> pd.DataFrame:
     return frame[frame["sizes"] != "null"]
 
 
+def _first(values: "pd.Series[Any]") -> Any:
+    """The first value, null or not, which pandas' own "first" passes over."""
+    return values.iloc[0]
+
+
 #: A call whose kernels occupy less than this share of the multiprocessors leaves most of the GPU idle.
 FEW_BLOCKS = 0.5
 
@@ -92,18 +98,15 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
     bounds = None if call is None else kernel_bounds(call, gpu, tf32=group.tf32)
     if call is None or bounds is None or group.ns <= 0:
         return None
-    of_16_bits = any("16" in one.dtype for one in call.inputs)
-    because = (
-        "sizes no multiple of 8"
-        if of_16_bits and misaligned(call)
-        else "strided inputs"
-        if bounds.is_strided
-        else "too little work per call"
-        if bounds.ideal_s < bounds.floor_s
-        else "few blocks"
-        if group.filled_ns < FEW_BLOCKS * group.ns
-        else ""
-    )
+    because: SlowCause | None = None
+    if any("16" in one.dtype for one in call.inputs) and misaligned(call):
+        because = "misaligned_sizes"
+    elif bounds.is_strided:
+        because = "strided_inputs"
+    elif bounds.ideal_s < bounds.floor_s:
+        because = "small_calls"
+    elif group.filled_ns < FEW_BLOCKS * group.ns:
+        because = "few_blocks"
     inputs = ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in call.inputs)
     return {
         "name": group.name,

@@ -18,6 +18,7 @@ from steptrace.format import plural, size_bytes
 from steptrace.output_folder import OutputFolder
 
 if TYPE_CHECKING:
+    from steptrace.documents.quality import CheckCode
     from steptrace.documents.summary import Summary
 
 #: What an analysis writes to its folder.
@@ -104,6 +105,7 @@ def write_analysis(
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from steptrace.analysis import summarize, write_counters
     from steptrace.findings import with_trace_findings
+    from steptrace.words.quality import warnings
 
     with writing_to(folder.path), folder.scratch() as scratch:
         summary, read = summarize(traces, tables=scratch / "tables", progress=Progress("traces read"))
@@ -118,8 +120,7 @@ def write_analysis(
     for warning in summary.warnings:
         warn(warning)
     for entry in summary.traces:
-        for warning in entry.quality.warnings:
-            if not on_gpu and not entry.gpu.activities and warning.startswith("no GPU activity"):
-                continue
+        expected: tuple[CheckCode, ...] = () if on_gpu or entry.gpu.activities else ("gpu_work",)
+        for warning in warnings(entry.quality, without=expected):
             print(f"{entry.path}: warning: {warning}", file=sys.stderr)  # noqa: T201
     return summary

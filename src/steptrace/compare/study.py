@@ -28,9 +28,10 @@ from steptrace.compare.load import Run, Study, Variant, first_measured, load_stu
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.note import note
+from steptrace.documents.note import Note, note
 from steptrace.documents.run import RunResult
 from steptrace.documents.sides import sync_diff
+from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 from steptrace.documents.variant import SyncCounts, VariantResult
 from steptrace.estimate.gpus import Gpu, gpu_named
@@ -136,8 +137,8 @@ def _variant(variant: Variant, timing: Timing, estimated: tuple[Estimate, ...]) 
     trace = trace_of(variant)
     syncs, sync_notes = sync_figures(variant, trace)
     # A trace without GPU work lacks no GPU work: nothing is said of its quality.
-    about_trace = trace.quality.warnings if trace is not None and trace.used_gpu else ()
-    notes = (*timing.noise.notes, *sync_notes, *(note("trace_quality", text=text) for text in about_trace))
+    about_trace = _trace_notes(trace) if trace is not None and trace.used_gpu else ()
+    notes = (*timing.noise.notes, *sync_notes, *about_trace)
     return VariantResult(
         name=variant.name,
         status=variant.status,
@@ -160,6 +161,16 @@ def _variant(variant: Variant, timing: Timing, estimated: tuple[Estimate, ...]) 
         equivalence=equivalence(variant.path),
         estimates=estimated,
     )
+
+
+def _trace_notes(trace: TraceSummary) -> tuple[Note, ...]:
+    """The notes of a trace's reader, and one for each check that warns."""
+    checks = (
+        note("trace_quality", check=one.check, wrong=one.wrong, of=one.of, figures=one.figures)
+        for one in trace.quality.checks
+        if one.warns
+    )
+    return (*trace.quality.notes, *checks)
 
 
 def _samples_per_step(variant: Variant) -> int | None:

@@ -1,4 +1,4 @@
-"""What to read with care in a run or a variant: a code with its figures. `steptrace.words.notes` says it in English."""
+"""What to read with care in a run, a variant or a trace: a code with its figures. `words.notes` makes the sentence."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, get_args
@@ -44,7 +44,9 @@ VariantNoteCode = Literal[
     "nothing_predicted",
     "trace_quality",
 ]
-NoteCode = Literal[RunNoteCode, UnevenCode, NoVerdictCode, VariantNoteCode]
+#: What the reader of a trace has done with its events.
+ReaderNoteCode = Literal["texts_repaired", "events_not_read", "impossible_events"]
+NoteCode = Literal[RunNoteCode, UnevenCode, NoVerdictCode, VariantNoteCode, ReaderNoteCode]
 
 NO_VERDICT: Final[frozenset[str]] = frozenset(get_args(NoVerdictCode))
 UNEVEN: Final[frozenset[str]] = frozenset(get_args(UnevenCode))

@@ -1,14 +1,37 @@
 """How far a trace can be trusted."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 from steptrace.documents.base import Document, Row, column, described, field, key
+from steptrace.documents.note import Note
 
 #: Where records are missing, in the order of time: everywhere, at one of the ends, in one place, or here and there.
 Place = Literal["all", "start", "end", "middle", "scattered"]
 
 #: Which labels mark the steps: the profiler's `ProfilerStep#N`, or PyTorch's own of optimizer steps or of the loader.
 StepSource = Literal["profiler", "optimizer", "loader"]
+
+
+#: What is checked of a trace.
+CheckCode = Literal[
+    "steps_marked",
+    "gpu_work",
+    "kernel_launches_with_work",
+    "graph_launches_with_work",
+    "waiting_calls",
+    "linked_to_launch",
+    "after_launch",
+    "ends",
+    "one_at_a_time",
+    "communication",
+    "one_gpu",
+    "step_numbers",
+    "steps_in_turn",
+    "operators_within_steps",
+    "steps_with_work",
+]
 
 
 @described("Launches that put work on a GPU which the trace does not hold.")
@@ -35,18 +58,26 @@ class CutEnd(Document, frozen=True):
     kept_ns: Annotated[int, column("Kept", "Length up to the next start on its stream.")]
 
 
-@described(
-    """One thing that can be wrong with a trace, and how much of it is.
+_CHECK: Final = """One thing that can be wrong with a trace, and how much of it is.
 
-    It warns if what is missing could change a figure.
-    """
-)
-class QualityCheck(Row, frozen=True):
-    check: Annotated[str, key("Check", "What was looked for.")]
+It warns if what is missing could change a figure.
+"""
+
+
+@described(_CHECK)
+class CheckRow(Row, frozen=True):
+    check: Annotated[CheckCode, key("Check", "What was looked for.")]
     wrong: Annotated[int, column("Wrong", "How many are wrong.", kind="sum")]
     of: Annotated[int, column("Of", "Of how many.", kind="sum")]
     warns: Annotated[bool, column("Warns", "Whether that is enough to warn of.")]
-    says: Annotated[str, column("Result", "The warning, or that all is well.")]
+    says: Annotated[str, column("Result", "The result as a sentence.")]
+
+
+@described(_CHECK)
+class QualityCheck(CheckRow, frozen=True, kw_only=True):
+    figures: Annotated[dict[str, Any], field("What the sentence names besides, by name.", kind="first")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 @described("What a reader should know before trusting a trace's figures.")
@@ -55,7 +86,7 @@ class Quality(Document, frozen=True):
     launch_coverage: Annotated[
         float | None, column("GPU work with its launch", "Of GPU activities.", "share", kind="share")
     ]
-    warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
+    warnings: Annotated[tuple[str, ...], field("The reader's notes, and the checks that warn, as sentences.")]
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]
     steps_from: Annotated[
         StepSource | None,
@@ -64,6 +95,10 @@ class Quality(Document, frozen=True):
     lost: Annotated[tuple[LostRecords, ...], field("Launches whose GPU work is missing.", kind="first")] = ()
     left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that.", kind="first")] = ()
     cut: Annotated[tuple[CutEnd, ...], field("Activities whose end was cut.", kind="first")] = ()
+    notes: Annotated[
+        tuple[Note, ...],
+        field("What the reader left out or repaired: events that it does not know, impossible times.", kind="first"),
+    ] = ()
     gpu_measured: Annotated[
         bool | None,
         field("Whether the GPU's figures could be computed; false where too many records are missing.", kind="fact"),

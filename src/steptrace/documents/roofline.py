@@ -1,8 +1,11 @@
 """Figures of operators against the data sheet of the GPU they ran on."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from steptrace.documents.base import Row, column, described, key
+
+#: Why the calls of an operator are slow.
+SlowCause = Literal["misaligned_sizes", "strided_inputs", "small_calls", "few_blocks"]
 
 
 @described(
@@ -22,11 +25,11 @@ class OperatorRoofline(Row, frozen=True):
         int, column("Expected at most", "The upper end of the estimate for such operators.", kind="total")
     ]
     because: Annotated[
-        str,
+        SlowCause | None,
         column(
             "Likely cause",
-            "Sizes: the length of a 16-bit matrix's rows is no multiple of 8; strided inputs have gaps or are "
-            "broadcast; too little work takes less time than starting a kernel; few blocks leave more than half of the "
+            "Misaligned sizes: the length of a 16-bit matrix's rows is no multiple of 8. Strided inputs have gaps or "
+            "are broadcast. Small calls take less time than starting a kernel. Few blocks leave more than half of the "
             "GPU's multiprocessors idle.",
         ),
     ]

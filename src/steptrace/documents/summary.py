@@ -121,7 +121,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
 class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 11
+    schema_version: Annotated[int, field("Version of this document.")] = 12
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from steptrace.documents.roofline import OperatorRoofline
+from steptrace.documents.roofline import OperatorRoofline, SlowCause
 from steptrace.findings.rule import Match, Rule, Window, rule
 from steptrace.format import duration, plural, size_bytes
 from steptrace.format import share as percent
@@ -79,20 +79,20 @@ _MORE_BLOCKS: Final = (
 
 #: So many operators are named at most, those first that lose most.
 _MOST: Final = 3
-_CAUSES: Final[Mapping[str, tuple[str, str]]] = {
-    "sizes no multiple of 8": (
+_CAUSES: Final[Mapping[SlowCause, tuple[str, str]]] = {
+    "misaligned_sizes": (
         "rows of these 16-bit matrices are no multiple of 8 long, so tensor cores may not be used",
         "Pad the sizes that go into products to multiples of 8 (vocabulary, features, batch).",
     ),
-    "strided inputs": (
+    "strided_inputs": (
         "inputs have gaps or are broadcast: more bytes are moved than are used",
         "Make the input contiguous once where it is made, or change the order of its dimensions.",
     ),
-    "few blocks": (
+    "few_blocks": (
         "its kernel runs in so few blocks that more than half of the GPU's multiprocessors stay idle",
         _MORE_BLOCKS,
     ),
-    "too little work per call": (
+    "small_calls": (
         "a call has less work than the start of a kernel takes",
         "Let one kernel do the work of many: a larger batch, a fused operator, or torch.compile.",
     ),
@@ -141,9 +141,8 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
     if not slow:
         return
     worst, per_step = slow[0], window.per_step
-    causes = [
-        _CAUSES[cause] for cause in dict.fromkeys(one.rows[0].because for one in slow[:_MOST]) if cause in _CAUSES
-    ]
+    likely = dict.fromkeys(one.rows[0].because for one in slow[:_MOST])
+    causes = [_CAUSES[cause] for cause in likely if cause is not None]
     ideal = sum(row.ideal_ns for row in worst.rows) / worst.ns
     yield Match(
         severity="warning" if window.share(per_step(sum(one.lost_ns for one in slow))) >= MODERATE_SHARE else "info",

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals
+from steptrace.documents.note import Note
 from steptrace.documents.quality import StepSource
 from steptrace.documents.table import check_references, validate
 from steptrace.intervals import Ints
@@ -39,7 +40,7 @@ class TraceMeta:
     base_ns: int | None
     world_size: int | None
     devices: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     file_base_ns: int = 0
     records: Records = WHOLE
     runtimes: frozenset[str] = frozenset()

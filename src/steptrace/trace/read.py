@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from steptrace import format as fmt
+from steptrace.documents.note import Note, note
 from steptrace.errors import TraceError
 from steptrace.machine import cpu_count
 from steptrace.processes import die_with
@@ -20,6 +20,7 @@ from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST
 from steptrace.trace.files import CHUNK, EventStream
 from steptrace.trace.names import is_label, runtime_of, step_index
 from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
+from steptrace.words.notes import unread_events
 
 #: Most waits for the device at the profiler's own end.
 _STOPS: Final = 2
@@ -43,7 +44,7 @@ class RawTrace:
     base_ns: int
     collectives: list[CollectiveArgs]
     runtimes: frozenset[str] = frozenset()
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 #: Categories of complete events that are not needed: other events have the same information.
@@ -83,18 +84,19 @@ def _unread(counts: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]
     }
 
 
-def _described(unread: Mapping[tuple[str, str], int]) -> Iterable[str]:
-    """What was not read: how many events of which phases and categories, complete events first."""
+def _unread_notes(unread: Mapping[tuple[str, str], int]) -> Iterable[Note]:
+    """Notes on what was not read: how many events of which phases and categories, complete events first."""
     for complete in (True, False):
-        of = {key: count for key, count in unread.items() if (key[0] == "X") is complete}
-        if not of:
+        counts = {key: count for key, count in unread.items() if (key[0] == "X") is complete}
+        if not counts:
             continue
-        names = sorted({category or "none" for _, category in of})
-        categories = f"{'category' if len(names) == 1 else 'categories'} {plain_text(', '.join(names))}"
-        phases = sorted({phase for phase, _ in of})
-        of_phases = f" of the {'phase' if len(phases) == 1 else 'phases'} {fmt.enumeration(phases)}"
-        events = fmt.plural(sum(of.values()), "event")
-        yield f"{events}{'' if complete else of_phases} ({fmt.clipped(categories, 100)})"
+        yield note(
+            "events_not_read",
+            events=sum(counts.values()),
+            phases=[] if complete else sorted({phase for phase, _ in counts}),
+            categories=sorted({plain_text(category) for _, category in counts if category}),
+            without_category=any(not category for _, category in counts),
+        )
 
 
 def _what(unread: Iterable[tuple[str, str]]) -> str:
@@ -150,7 +152,7 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     """
     stream, scanner = EventStream(path, chunk=chunk), ChunkScanner(path)
     stream.read(scanner.take)
-    notes: list[str] = []
+    notes: list[Note] = []
     read = {kind: {name: column.array() for name, column in of.items()} for kind, of in scanner.columns.items()}
     columns = within_bounds(_with_labels(read, scanner.names.values), scanner.names.values, notes, path)
     names = _plain_names(columns, scanner.names.values)
@@ -159,7 +161,7 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     unread = _unread(counts)
     if not starts and unread and not any(phase == "X" and _is_known(category) for phase, category in counts):
         raise TraceError(
-            f"{_what(unread)}: {'; '.join(_described(unread))}",
+            f"{_what(unread)}: {'; '.join(unread_events(**one.figures) for one in _unread_notes(unread))}",
             where=path,
             expected="complete events (phase X) of PyTorch's profiler: cpu_op, cuda_runtime, kernel, ...",
             next_step="record with torch.profiler and its export_chrome_trace",
@@ -174,9 +176,8 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         )
     base = int(min(starts))
     if stream.mended:
-        texts = fmt.plural(stream.mended, "text")
-        notes.append(f"{texts} with quotation marks, backslashes or line breaks that were not escaped: repaired")
-    notes += [f"left out: {events}" for events in _described(unread)]
+        notes.append(note("texts_repaired", texts=stream.mended))
+    notes += _unread_notes(unread)
     for c in columns.values():
         c["ts"] -= base
     if not any(int((c["ts"] + c["dur"]).max()) for c in columns.values() if len(c["ts"])):
@@ -196,7 +197,7 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
 
 
 def within_bounds(
-    columns: dict[str, Columns], names: Sequence[str], notes: list[str], path: Path
+    columns: dict[str, Columns], names: Sequence[str], notes: list[Note], path: Path
 ) -> dict[str, Columns]:
     """The events of each kind with possible times and sizes; a note for each kind with others.
 
@@ -213,7 +214,7 @@ def within_bounds(
     return {kind: _within(kind, c, middle, names, notes, path) for kind, c in columns.items()}
 
 
-def _within(kind: str, columns: Columns, middle: int, names: Sequence[str], notes: list[str], path: Path) -> Columns:
+def _within(kind: str, columns: Columns, middle: int, names: Sequence[str], notes: list[Note], path: Path) -> Columns:
     start, length = columns["ts"], columns["dur"]
     wrong = (start == MISSING) | (length < 0) | (length > LONGEST_NS)
     wrong |= np.abs(np.where(wrong, middle, start) - middle) > LONGEST_NS
@@ -224,7 +225,7 @@ def _within(kind: str, columns: Columns, middle: int, names: Sequence[str], note
     if kind == "memory":
         wrong |= (columns["size"] <= -LARGEST) | (columns["size"] >= LARGEST)
     if wrong.any():
-        notes.append(f"left out: {fmt.plural(int(wrong.sum()), 'event')} ({kind}) with an impossible time or size")
+        notes.append(note("impossible_events", events=int(wrong.sum()), kind=kind))
         columns = {name: values[~wrong] for name, values in columns.items()}
     for name in {"bytes", "allocated", "reserved"} & columns.keys():
         possible = (columns[name] >= 0) & (columns[name] < LARGEST)

@@ -86,6 +86,21 @@ def _early_read(*, file: str, line: int) -> str:
     return f"{fmt.place(file, line)} reads a value while its copy to the host may be under way: it may be wrong"
 
 
+def unread_events(*, events: int, phases: list[str], categories: list[str], without_category: bool) -> str:
+    """Events that are not read, by their number, phases and categories: the figures of `events_not_read`."""
+    names = sorted([*categories, *(["none"] if without_category else [])])
+    listed = f"{'category' if len(names) == 1 else 'categories'} {', '.join(names)}"
+    phase = "phase" if len(phases) == 1 else "phases"
+    of_phases = f" of the {phase} {fmt.enumeration(phases)}" if phases else ""
+    return f"{fmt.plural(events, 'event')}{of_phases} ({fmt.clipped(listed, 100)})"
+
+
+def _check_text(**figures: Any) -> str:
+    from steptrace.words.quality import text_of as check_text  # which itself imports this module
+
+    return check_text(**figures)
+
+
 #: The sentence for each code; its arguments are the note's figures.
 _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     # Of a run.
@@ -142,5 +157,13 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     "nothing_predicted": lambda: (
         "no syncs are predicted: the program ran nothing on the virtual CUDA device that it was given"
     ),
-    "trace_quality": lambda *, text: text,
+    "trace_quality": lambda **figures: _check_text(**figures),
+    # Of a trace's reader.
+    "texts_repaired": lambda *, texts: (
+        f"{fmt.plural(texts, 'text')} with quotation marks, backslashes or line breaks that were not escaped: repaired"
+    ),
+    "events_not_read": lambda **figures: f"left out: {unread_events(**figures)}",
+    "impossible_events": lambda *, events, kind: (
+        f"left out: {fmt.plural(events, 'event')} ({kind}) with an impossible time or size"
+    ),
 }

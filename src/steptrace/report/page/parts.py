@@ -15,6 +15,7 @@ from steptrace.documents.base import Column, Document, keys_of, meaning_of, show
 from steptrace.documents.syncs import Site
 from steptrace.report.draw import Piece, bar_cell
 from steptrace.report.page.markup import Definition, Html, breakable, inline_code, place, render, short_place, unplaced
+from steptrace.words.codes import words_of_column
 
 NOT_MEASURED_CELL: Final = Html('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
 #: A meaning of no more words repeats its heading.
@@ -307,8 +308,8 @@ def cell(row: Document, column: Column, words: Mapping[str, str] | None = None, 
     if column.total and steps and value is not None:
         value /= steps
     share = value if column.unit == "share" else None
-    if isinstance(value, str) and words:
-        value = words.get(value, value)
+    if isinstance(value, str):
+        value = {**words_of_column(type(row).__name__, column.name), **(words or {})}.get(value, value)
     text = _text(row, column, value)
     if isinstance(row, Site) and steps and column.name in ("count", "count_per_step"):
         text = row.how_often or text  # what happens once is no rate

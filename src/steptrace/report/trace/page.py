@@ -11,6 +11,7 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import PREDICTED_SYNCS
 from steptrace.documents.overview import part_name
 from steptrace.documents.prediction import PredictedStep, predicted_in_words
+from steptrace.documents.quality import CheckCode
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.subject import subjects_of
@@ -49,9 +50,9 @@ from steptrace.report.trace.words import (
     trace_views,
     unprofiled,
 )
+from steptrace.words.quality import warnings as quality_warnings
 
 _PREDICTED: Final = "Predicted for a GPU"
-_NO_GPU: Final = "no GPU activity"
 #: Explained below the table of all traces.
 _TERMS: Final = (
     "GpuTime.exposed_comm_ns",
@@ -221,7 +222,8 @@ def _intro(
     shown = [f for f in shown if any(view.has_gpu or getattr(view.trace, f.name) is not None for view in traces)]
     figures = [(f.heading, fmt.with_unit(getattr(first.trace, f.name), f.unit)) for f in shown] if alone else []
     # What the headline has need not stand there twice.
-    warned = [[text for text in v.trace.quality.warnings if v.has_gpu or not text.startswith(_NO_GPU)] for v in traces]
+    in_headline: tuple[CheckCode, ...] = ("gpu_work",)
+    warned = [quality_warnings(v.trace.quality, without=() if v.has_gpu else in_headline) for v in traces]
     return render(
         "trace/intro",
         traces=traces,

@@ -1,0 +1,231 @@
+"""Checks of a trace in words: what was looked for, what came of it, and what to do where a check fails."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from steptrace import format as fmt
+from steptrace.words.notes import note_texts
+
+if TYPE_CHECKING:
+    from steptrace.documents.quality import CheckCode, Place, Quality, QualityCheck, StepSource
+
+#: What each check looks for, as a page names it.
+TITLES: Final[Mapping["CheckCode", str]] = {
+    "steps_marked": "steps marked",
+    "gpu_work": "GPU work recorded",
+    "kernel_launches_with_work": "launches with their GPU work",
+    "graph_launches_with_work": "graph launches with their GPU work",
+    "waiting_calls": "calls that wait for the GPU",
+    "linked_to_launch": "GPU work linked to its launch",
+    "after_launch": "GPU work after its launch",
+    "ends": "ends before later work of the stream",
+    "one_at_a_time": "one activity of a stream at a time",
+    "communication": "communication of the ranks",
+    "one_gpu": "one GPU",
+    "step_numbers": "steps numbered without a gap",
+    "steps_in_turn": "steps one after the other",
+    "operators_within_steps": "operators within the steps",
+    "steps_with_work": "steps with GPU work",
+}
+#: Steps and activities that a sentence names; of more the number stands there.
+_MOST_NAMED: Final = 5
+_NO_SYNCS: Final = "syncs were not measured"
+
+
+def result(check: "CheckCode", *, wrong: int, of: int, figures: Mapping[str, Any]) -> str:
+    """What came of a check, without what to do.
+
+    Args:
+        check: what was looked for.
+        wrong: how many are wrong.
+        of: of how many.
+        figures: what else is known, as the check records it.
+    """
+    return _RESULTS[check](wrong, of, **figures)
+
+
+def warnings(quality: "Quality", *, without: Collection["CheckCode"] = ()) -> tuple[str, ...]:
+    """The notes of a trace's reader, and the checks that warn, each with what to do."""
+    failed = (one for one in quality.checks if one.warns and one.check not in without)
+    return (*note_texts(quality.notes), *map(warning, failed))
+
+
+def warning(check: "QualityCheck") -> str:
+    """What came of a check, and what to do."""
+    return _warning(check.check, check.wrong, check.of, check.figures)
+
+
+def text_of(*, check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str:
+    """The same for the figures of a note on a check."""
+    return _warning(check, wrong, of, figures)
+
+
+def _warning(check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str:
+    text, remedy = result(check, wrong=wrong, of=of, figures=figures), _remedy(check, figures)
+    return text if remedy is None else f"{text}; {remedy}"
+
+
+def _part(count: int, of: int) -> str:
+    return f"{fmt.count(count)} of {fmt.count(of)}"
+
+
+#: Which labels mark the steps, if not the profiler's.
+_STEP_SOURCES: Final[Mapping["StepSource", str]] = {
+    "optimizer": "the ends of optimizer steps (Optimizer.step#)",
+    "loader": "the waits for the loader (enumerate(DataLoader)#)",
+}
+
+
+def _steps_marked(_wrong: int, _of: int, *, steps: int, source: "StepSource | None") -> str:
+    if source is None:
+        return "no step label (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
+    counted = fmt.plural(steps, "step")
+    return (
+        counted if source == "profiler" else f"no step label (ProfilerStep#N): {counted} from {_STEP_SOURCES[source]}"
+    )
+
+
+def _gpu_work(_wrong: int, _of: int, *, activities: int) -> str:
+    few = {
+        0: "no GPU activity: GPU figures were not measured",
+        1: "one GPU activity only: gaps were not measured",
+    }
+    return few.get(activities, f"{fmt.count(activities)} GPU activities")
+
+
+#: Which of the GPU's records are missing.
+_PLACES: Final[Mapping["Place", str]] = {
+    "all": "all of the GPU's records are missing",
+    "start": "records at the start are missing",
+    "end": "records at the end are missing",
+    "middle": "records in one stretch of the trace are missing",
+    "scattered": "records throughout the trace are missing",
+}
+
+
+def _launches_with_work(launch: str) -> Callable[..., str]:
+    def words(
+        wrong: int,
+        of: int,
+        *,
+        place: "Place | None" = None,
+        left_out: Sequence[int] = (),
+        measured: bool = True,
+        module: str = "",  # noqa: ARG001 - the remedy names it
+    ) -> str:
+        if place is None:
+            return "all have their GPU activity"
+        text = f"{_part(wrong, of)} {launch} launches have no GPU activity in the trace: {_PLACES[place]}"
+        if left_out:
+            text += f"; left out: {fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
+        return text if measured else f"{text}, so the GPU's figures were not measured"
+
+    return words
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first of some names, and dots where there are more."""
+    return ", ".join([*names[:_MOST_NAMED], *(["..."] if len(names) > _MOST_NAMED else [])])
+
+
+def _waiting_calls(wrong: int, _of: int, *, runtimes: Sequence[str], unknown: Sequence[str]) -> str:
+    if wrong and unknown:
+        return f"calls of {', '.join(unknown)}: it is not known which of them wait for the GPU; {_NO_SYNCS}"
+    calls = f"calls of {', '.join(runtimes)}" if runtimes else "the calls into the GPU's runtime are missing"
+    return f"{calls}; {_NO_SYNCS}" if wrong else calls
+
+
+def _after_launch(wrong: int, of: int, *, worst_ns: int) -> str:
+    worst = f", by up to {fmt.duration(worst_ns)}" if wrong else ""
+    return f"{_part(wrong, of)} GPU activities start before the call that launched them{worst}: the clocks disagree"
+
+
+def _ends(wrong: int, of: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
+    named = [
+        f"{one['name']} on stream {one['stream']} (recorded {fmt.duration(one['recorded_ns'])}, "
+        f"kept {fmt.duration(one['kept_ns'])})"
+        for one in cut
+    ]
+    names = ", ".join([*named, *(["..."] if wrong > len(cut) else [])])
+    return f"{_part(wrong, of)} GPU activities end long after later ones of their stream began: {names}"
+
+
+def _communication(wrong: int, _of: int, *, ranks: int) -> str:
+    text = f"a job of {fmt.count(ranks)} ranks"
+    if not wrong:
+        return text
+    return f"{text} without communication: no kernel's name is known as a collective's, so its time counts as compute"
+
+
+def _step_numbers(wrong: int, of: int, *, numbers: Sequence[int]) -> str:
+    if not wrong:
+        return fmt.plural(of, "step")
+    return f"steps are not numbered one after the other: {', '.join(map(str, numbers))}"
+
+
+def _steps_in_turn(wrong: int, of: int, *, spans_ns: int, twice_ns: int, window_ns: int) -> str:
+    if not wrong:
+        return "they do"
+    return (
+        f"{wrong} of {of} steps begin while GPU work of an earlier one is still to finish: their spans add up to "
+        f"{fmt.duration(spans_ns)}, {fmt.duration(twice_ns)} of it counted twice; all take {fmt.duration(window_ns)}, "
+        f"{fmt.duration(window_ns / of)} a step"
+    )
+
+
+#: What came of each check, from how many are wrong, of how many, and the check's figures.
+_RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
+    "steps_marked": _steps_marked,
+    "gpu_work": _gpu_work,
+    "kernel_launches_with_work": _launches_with_work("kernel"),
+    "graph_launches_with_work": _launches_with_work("graph"),
+    "waiting_calls": _waiting_calls,
+    "linked_to_launch": lambda wrong, of, *, module: (  # noqa: ARG005 - the remedy names it
+        f"{_part(wrong, of)} GPU activities have no launch in the trace"
+    ),
+    "after_launch": _after_launch,
+    "ends": _ends,
+    "one_at_a_time": lambda wrong, of: (
+        f"{_part(wrong, of)} GPU activities start while an earlier one of their stream still runs"
+    ),
+    "communication": _communication,
+    "one_gpu": lambda wrong, of, *, devices, device: (  # noqa: ARG005 - as the others
+        f"GPU work on {fmt.plural(devices, 'device')}: figures are of device {device}"
+    ),
+    "step_numbers": _step_numbers,
+    "steps_in_turn": _steps_in_turn,
+    "operators_within_steps": lambda wrong, of: f"{_part(wrong, of)} operators are called outside the steps",
+    "steps_with_work": lambda wrong, of: f"{wrong} of {of} steps launched no GPU work",
+}
+
+#: What to do where a check fails, or what the figures then are.
+_REMEDIES: Final[Mapping["CheckCode", str]] = {
+    "linked_to_launch": "call {module}.synchronize() before the profiler starts, or record fewer steps",
+    "after_launch": "figures that depend on the order of host and GPU work are doubtful",
+    "ends": "each was cut at the next start of its stream",
+    "one_at_a_time": "figures that depend on the order of GPU work are doubtful",
+    "operators_within_steps": "operators, labels, functions and collectives per step include those outside",
+    "steps_with_work": "means per step include them; a step() call after the last step begins such a one",
+}
+#: What to do where records of launched work are missing, by place.
+_WHERE_LOST: Final[Mapping["Place", str]] = {
+    "all": "the profiler kept no record of the GPU: profile again in a fresh process, with warm-up steps "
+    "(`torch.profiler.schedule(warmup=...)`) and without another profiler (Nsight, DCGM, rocprof) on the same GPU",
+    "start": "let the profiler warm up for more steps (`torch.profiler.schedule(warmup=...)`), or profile earlier in "
+    "the process: the loss grows with its age",
+    "end": "call {module}.synchronize() before the profiler stops, or record fewer steps",
+    "middle": "the profiler's buffers overran: record fewer steps, or without stacks and shapes",
+    "scattered": "the profiler's buffers overran: record fewer steps, or without stacks and shapes",
+}
+_GRAPHS_LOST: Final = (
+    "start a profiler once before the graphs are captured (`torch.profiler._utils._init_for_cuda_graphs`, on NVIDIA), "
+    "or profile without graphs"
+)
+
+
+def _remedy(check: "CheckCode", figures: Mapping[str, Any]) -> str | None:
+    text, place = _REMEDIES.get(check), figures.get("place")
+    if place is not None:
+        is_of_graphs = check == "graph_launches_with_work" and place not in ("start", "end")
+        text = _GRAPHS_LOST if is_of_graphs else _WHERE_LOST[place]
+    return None if text is None else text.replace("{module}", figures.get("module", ""))
