@@ -72,9 +72,11 @@ def test_what_is_wrong_with_a_trace_of_a_gpu_stands_among_a_variant_s_warnings(
     activities: int,
     warned: bool,  # noqa: FBT001
 ) -> None:
-    quality = {"steps": 3, "warnings": ["work is missing"], "checks": []}
+    overlaps = {"check": "one_at_a_time", "wrong": 2, "of": 9, "warns": True, "says": "", "figures": {}}
+    quality = {"steps": 3, "warnings": [], "checks": [overlaps]}
     study.add_runs("base", [20.0] * 3, summary=trace_of(gpu={"activities": activities}, quality=quality))
-    assert ("work is missing" in only_variant(study)["noise"]["warnings"]) == warned
+    noted = [one["figures"].get("check") for one in only_variant(study)["noise"]["notes"]]
+    assert noted == ["one_at_a_time"] * warned
 
 
 def test_a_trace_without_gpu_work_measures_no_syncs(study: Any, trace_of: Any) -> None:

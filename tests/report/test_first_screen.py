@@ -216,7 +216,7 @@ def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_bu
     study_builder.add("boolean_mask", [100.0], ratio=BASE, samples_per_step=32)
     study_builder.comparison["findings"] = [
         a_finding("sync", 5) | at_source | {"source": source},
-        a_finding("both", 4) | elsewhere | {"source": source},
+        a_finding("syncs_together", 4) | elsewhere | {"source": source},
     ]
     screen = str(first_screen(study_builder.study()))
     first, second = re.findall(r"<details>\s*<summary>(.*?)</summary>", screen)[:2]

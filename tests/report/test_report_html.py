@@ -298,7 +298,7 @@ def test_whatever_comes_from_data_is_escaped(study_builder):
     variant = study_builder.add("placeholder", [1.0, 1.1], trace=traced(1, None, [site], **{HOSTILE: 1.0, "loss": 2.0}))
     variant.update(name=name, hypothesis=HOSTILE, overrides=[HOSTILE], digest=HOSTILE, syncs={"measured_per_step": 1})
     variant["ratio"] = {"value": 1.1, "low": 1.0, "high": 1.2, "verdict": "faster"}
-    variant["noise"]["notes"] = [{"code": "trace_quality", "figures": {"text": HOSTILE}}]
+    variant["noise"]["notes"] = [{"code": "trace_fault", "figures": {"message": HOSTILE}}]
     failed = study_builder.fail("other", "failed", {"error": HOSTILE, "log_tail": [HOSTILE]})
     failed["runs"][0]["path"] = HOSTILE
     page = all_parts(study_builder.write())

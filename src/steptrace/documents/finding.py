@@ -9,6 +9,9 @@ ANSWER: Final = "which_variant"
 #: The rule of the syncs that a GPU would see, where none has measured.
 PREDICTED_SYNCS: Final = "predicted_syncs"
 
+#: Rules whose advice is about several lines: the source of such a finding is the first line to look at.
+OF_SEVERAL_LINES: Final = frozenset({"syncs_together"})
+
 Severity = Literal["info", "warning", "high"]
 #: The severest first.
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "warning", "info")

@@ -1,6 +1,6 @@
 """One variant of a study: its runs, step times against the baseline's, waits, syncs, and its answer's equivalence."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import Document, column, described, field
 from steptrace.documents.estimate import Estimate
@@ -211,6 +211,45 @@ class SyncDiff(Document, frozen=True):
     sites: Annotated[tuple[SyncChange, ...], field("What changes in number first.")]
 
 
+class KernelSaving(Document, frozen=True):
+    """A kernel that takes less time in a step of the variant."""
+
+    name: Annotated[str, field("Short name of the kernel.")]
+    ns: Annotated[float, field("How much less it takes in a step.")]
+
+
+class Saving(Document, frozen=True):
+    """A part of a step that takes another time than in the baseline."""
+
+    part: Annotated[str, field("The part: a key of `Overview.parts_ns`.")]
+    ns: Annotated[float, field("The difference in a step.")]
+    kernels: Annotated[tuple[KernelSaving, ...], field("The kernels that account for it, the largest first.")]
+
+
+#: From this share of the time saved on, the syncs that are gone are a reason.
+_LEAST_BY_SYNCS: Final = 0.5
+
+
+class Why(Document, frozen=True):
+    """Where a step of a variant is shorter than its baseline's, by profiled steps without what the profiler added."""
+
+    saved_ns: Annotated[float, field("How much shorter an unprofiled step is.")]
+    shorter: Annotated[
+        tuple[Saving, ...], field("The parts that take at least a tenth of that less, the largest first.")
+    ]
+    longer: Annotated[tuple[Saving, ...], field("The parts that take at least a tenth of it more.")]
+    syncs_ns: Annotated[
+        float | None,
+        field("What the syncs that are gone can have cost at most; null if not measured, or if none is gone."),
+    ]
+
+    @property
+    def by_syncs(self) -> bool:
+        """Whether the syncs that are gone may be a main reason: they may cost half of the time saved, or more."""
+        # What was not measured rules nothing out.
+        return self.syncs_ns is None or self.syncs_ns >= _LEAST_BY_SYNCS * self.saved_ns
+
+
 class VariantResult(StepFigures, frozen=True):
     """One variant of a study."""
 
@@ -273,6 +312,10 @@ class VariantResult(StepFigures, frozen=True):
         tuple[PredictedBranch, ...],
         field("Where the program does something else every few steps, as the prediction saw it."),
     ] = ()
+
+    why: Annotated[
+        Why | None, field("Why its step is shorter than its baseline's; null where it is not, or no profile says it.")
+    ] = None
 
     @property
     def unfollowed_branches(self) -> tuple[PredictedBranch, ...]:

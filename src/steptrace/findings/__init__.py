@@ -21,6 +21,7 @@ from steptrace.findings.rule import Rule, Window, of_slow_profile, ranked, to_fi
 from steptrace.findings.study import STUDY_RULES
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import WAITING_RULES
+from steptrace.findings.why import why
 from steptrace.format import NS_PER_MS
 
 #: On one trace.
@@ -60,8 +61,9 @@ def find_in_ranks(summary: Summary) -> list[Finding]:
 
 
 def with_findings(study: Comparison) -> Comparison:
-    """The comparison with its `findings` filled in."""
-    return replace(study, findings=tuple(find(study)))
+    """The comparison with its `findings` filled in, and with the reason `why` of each variant."""
+    variants = tuple(replace(one, why=why(study.variant(one.baseline), one)) for one in study.variants)
+    return replace(study, variants=variants, findings=tuple(find(study)))
 
 
 def find(study: Comparison) -> list[Finding]:

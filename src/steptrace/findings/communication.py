@@ -229,7 +229,7 @@ def _straggler(summary: Summary) -> Iterator[Match]:
         ),
         cost_ns_per_step=cost_ns,
         source=Source(rank=straggler.rank),
-        advice=WORDS["straggler"]["advice"].replace("that rank's", f"rank {straggler.rank}'s"),
+        advice=WORDS["straggler"]["advice"].format(rank=f"rank {straggler.rank}"),
         cost_share=share,
     )
     yield match if stepped else replace(match, cost_ns_per_step=None)
@@ -306,6 +306,6 @@ def _is_noise(ranks: Ranks) -> bool:
 
 
 STRAGGLER_RULES: Final[tuple[Rule[Summary], ...]] = (
-    rule("straggler", _straggler, {"least": NOISE_FLOOR}),
+    rule("straggler", _straggler, {"least": NOISE_FLOOR, "rank": "that rank"}),
     rule("uneven_ranks", _uneven, {"least": OVERHEAD_MODERATE, "high": OVERHEAD_HIGH, "mostly": _MOSTLY}),
 )

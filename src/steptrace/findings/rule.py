@@ -73,11 +73,12 @@ def rule(name: str, find: Callable[[Subject], Iterator[Match]], thresholds: Thre
     Args:
         name: its name.
         find: its function.
-        thresholds: values for the braces in its condition and basis; a float is a share, written as a percentage.
+        thresholds: values for the braces in its condition, basis and advice. A float is a share, written as a
+            percentage.
     """
     values = {key: setting(value) if isinstance(value, float) else value for key, value in (thresholds or {}).items()}
     words = dict(WORDS[name])
-    words |= {key: words[key].format(**values) for key in ("condition", "basis")}
+    words |= {key: words[key].format(**values) for key in ("condition", "basis", "advice")}
     return Rule(name=name, find=find, **words)
 
 

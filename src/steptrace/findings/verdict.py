@@ -12,10 +12,10 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.overview import part_name
-from steptrace.documents.variant import RatioToBaseline, VariantResult
+from steptrace.documents.variant import RatioToBaseline, Saving, VariantResult, Why
 from steptrace.findings.advice import advice_of, estimated_advice, times_as_fast, unconfirmed
 from steptrace.findings.estimated import MOST_NAMED, estimated_gpus, estimated_sentence, estimated_winner, leads
-from steptrace.findings.why import LEAST_PART, Saving, why
+from steptrace.findings.why import LEAST_PART, why
 from steptrace.stats import IQR_REFUSED
 
 #: So many kernels are named as the reason of a part.
@@ -23,6 +23,18 @@ _MOST_KERNELS: Final = 3
 
 #: What a step of the baseline waits for, by its estimate: the reason where the chosen variant has fewer of these.
 _LIMITS: Final = {"launches": "the host's launches of kernels", "syncs": "syncs"}
+
+_Counted = Literal["launches", "kernels", "operators", "syncs"]
+
+
+@dataclass(frozen=True)
+class _Fewer:
+    """What a step has fewer of, with the numbers per step of the baseline and of the variant."""
+
+    what: _Counted
+    before: float
+    now: float
+
 
 Tone = Literal["good", "care", "bad", "neutral"]
 
@@ -88,22 +100,25 @@ def _failed(variants: Iterable[VariantResult]) -> list[str]:
 
 def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> tuple[str, str]:
     """Why the chosen variant is faster, and the syncs of all where that does not name them."""
-    reason = ("" if estimated else _why(study, chosen)) or _fewer(study, chosen, estimated=estimated)
-    has_syncs = " syncs per step" in reason and not any(variant.predicted_unknown for variant in study.variants)
-    return reason, "" if has_syncs else _syncs(study)
+    reasons = None if estimated else why(None if chosen is None else study.variant(chosen.baseline), chosen)
+    fewer = _fewer(study, chosen, estimated=estimated)
+    text, names_counts = _fewer_in_words(study, chosen, fewer, estimated=estimated), True
+    if reasons is not None and reasons.shorter:
+        names_counts = reasons.shorter[0].part == "idle_host"
+        text = f"{_why(reasons)} {text if names_counts else ''}".rstrip()
+    has_syncs = names_counts and any(one.what == "syncs" for one in fewer)
+    is_covered = not any(variant.predicted_unknown for variant in study.variants)
+    return text, "" if has_syncs and is_covered else _syncs(study)
 
 
-def _why(study: Comparison, chosen: VariantResult | None) -> str:
-    """The parts of a step, and the kernels, by which the chosen variant is faster; empty where no profile says it."""
-    reasons = why(None if chosen is None else study.variant(chosen.baseline), chosen)
-    if reasons is None or not reasons.shorter:
-        return ""
+def _why(reasons: Why) -> str:
+    """The parts of a step, and the kernels, by which a variant is faster."""
     text = f"Where a step is shorter: {', '.join(map(_saving, reasons.shorter[:MOST_NAMED]))}."
     more = ", ".join(f"{part_name(one.part)} {fmt.duration_ns(one.ns)}" for one in reasons.longer)
     text += f" It takes longer for: {more}." if more else ""
     if not reasons.by_syncs and reasons.syncs_ns is not None:
         text += f" The syncs that are gone cost {fmt.duration_ns(reasons.syncs_ns)} at most."
-    return text if reasons.shorter[0].part != "idle_host" else f"{text} {_fewer(study, chosen)}".rstrip()
+    return text
 
 
 def _saving(one: Saving) -> str:
@@ -112,29 +127,44 @@ def _saving(one: Saving) -> str:
     return f"{part_name(one.part)} {fmt.duration_ns(one.ns)}" + (f" ({kernels})" if kernels else "")
 
 
-def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> str:
+def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> list[_Fewer]:
     """What a step of the chosen variant has fewer of than its baseline's: launches (kernels, operators) and syncs."""
     baseline = None if chosen is None else study.variant(chosen.baseline)
     if chosen is None or baseline is None or baseline is chosen:
-        return ""
-    pair, (source, syncs) = (baseline, chosen), study.sync_counts
-    counts = {
+        return []
+    pair, (_, syncs) = (baseline, chosen), study.sync_counts
+    counts: dict[_Counted, list[float | None]] = {
         "launches": [next((one.launches for one in v.estimates), None) if estimated else None for v in pair],
         "kernels": [None if estimated else v.kernels_per_step for v in pair],
         "operators": [None if estimated or v.kernels_per_step is not None else v.operators_per_step for v in pair],
-        f"{source} syncs": [syncs.get(v.name) for v in pair],
+        "syncs": [syncs.get(v.name) for v in pair],
     }
-    fewer = [
-        f"{fmt.count(now)} {noun} per step instead of {fmt.count(before)}"
-        for noun, (before, now) in counts.items()
+    return [
+        _Fewer(what, before, now)
+        for what, (before, now) in counts.items()
         if before is not None and now is not None and now <= (1 - LEAST_PART) * before and before
     ]
+
+
+def _fewer_in_words(
+    study: Comparison, chosen: VariantResult | None, fewer: Sequence[_Fewer], *, estimated: bool
+) -> str:
+    """What the chosen variant has fewer of, and whether that is what limits its baseline; empty without any."""
+    baseline = None if chosen is None else study.variant(chosen.baseline)
+    if chosen is None or baseline is None or baseline is chosen:
+        return ""
+    source = study.sync_counts[0]
+    words = [
+        f"{fmt.count(one.now)} {f'{source} syncs' if one.what == 'syncs' else one.what} per step instead of "
+        f"{fmt.count(one.before)}"
+        for one in fewer
+    ]
     if estimated:
-        fewer += _less_gpu_work(*(next(iter(v.estimates), None) for v in pair))
-    reason = f"`{chosen.name}` has {fmt.enumeration(fewer)}." if fewer else ""
+        words += _less_gpu_work(*(next(iter(v.estimates), None) for v in (baseline, chosen)))
+    reason = f"`{chosen.name}` has {fmt.enumeration(words)}." if words else ""
     limits = {one.limited_by for one in baseline.estimates} if estimated else set()
     limit = limits.pop() if len(limits) == 1 else None  # the same on every GPU
-    if limit in _LIMITS and any(f" {limit} per step" in text for text in fewer):
+    if limit in _LIMITS and any(one.what == limit for one in fewer):
         reason = f"A step of `{baseline.name}` is limited by {_LIMITS[limit]}: {reason}"
     return reason
 

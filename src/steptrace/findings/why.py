@@ -6,59 +6,16 @@ over is unexplained.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.variant import VariantResult
+from steptrace.documents.variant import KernelSaving, Saving, VariantResult, Why
 
 #: A part, or a kernel, that makes less of the difference than this is not named as its reason.
 LEAST_PART: Final = 0.1
-#: From this share of the time saved on, the syncs that are gone are a reason.
-_LEAST_BY_SYNCS: Final = 0.5
 _IDLE_HOST: Final = "idle_host"
 #: The class of the kernels that make a part of the step.
 _CLASSES: Final[Mapping[str, str]] = {"compute": "compute", "exposed_comm": "comm", "exposed_memory": "memory"}
-
-
-@dataclass(frozen=True)
-class KernelSaving:
-    """A kernel that takes `ns` less in a step."""
-
-    name: str
-    ns: float
-
-
-@dataclass(frozen=True)
-class Saving:
-    """A part of the step that takes `ns` less, and the kernels that account for it, the largest first."""
-
-    part: str
-    ns: float
-    kernels: tuple[KernelSaving, ...]
-
-
-@dataclass(frozen=True)
-class Why:
-    """Where a step of a variant is shorter than its baseline's.
-
-    Attributes:
-        saved_ns: how much shorter an unprofiled step is.
-        shorter: the parts that take at least a tenth of that less, the largest first.
-        longer: the parts that take at least a tenth of it more; `ns` is how much more.
-        syncs_ns: what the syncs that are gone can have cost at most; None if not measured, or if none is gone.
-    """
-
-    saved_ns: float
-    shorter: tuple[Saving, ...]
-    longer: tuple[Saving, ...]
-    syncs_ns: float | None
-
-    @property
-    def by_syncs(self) -> bool:
-        """Whether the syncs that are gone may be a main reason: they may cost half of the time saved, or more."""
-        # What was not measured rules nothing out.
-        return self.syncs_ns is None or self.syncs_ns >= _LEAST_BY_SYNCS * self.saved_ns
 
 
 def why(baseline: VariantResult | None, variant: VariantResult | None) -> Why | None:

@@ -52,16 +52,16 @@ def warnings(quality: "Quality", *, without: Collection["CheckCode"] = ()) -> tu
 
 def warning(check: "QualityCheck") -> str:
     """What came of a check, and what to do."""
-    return _warning(check.check, check.wrong, check.of, check.figures)
+    return _with_remedy(check.says, check.check, check.figures)
 
 
 def text_of(*, check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str:
     """The same for the figures of a note on a check."""
-    return _warning(check, wrong, of, figures)
+    return _with_remedy(result(check, wrong=wrong, of=of, figures=figures), check, figures)
 
 
-def _warning(check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str:
-    text, remedy = result(check, wrong=wrong, of=of, figures=figures), _remedy(check, figures)
+def _with_remedy(text: str, check: "CheckCode", figures: Mapping[str, Any]) -> str:
+    remedy = _remedy(check, figures)
     return text if remedy is None else f"{text}; {remedy}"
 
 

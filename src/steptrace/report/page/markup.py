@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from steptrace import format as fmt
 from steptrace.documents.base import Document, shown_columns
-from steptrace.documents.finding import Finding, Source
+from steptrace.documents.finding import OF_SEVERAL_LINES, Finding, Source
 from steptrace.documents.syncs import BATCH_COPY, Place, Site, is_batch_copy
 from steptrace.documents.variant import SyncChange, VariantResult
 
@@ -94,6 +94,14 @@ def short_place(file: str, line: int | None, function: str | None = None) -> str
     return fmt.place(file if len(parts) <= 3 else "…/" + "/".join(parts[-3:]), line, function)
 
 
+def line_to_change(finding: Finding) -> str | None:
+    """The file's name and the line that a finding's advice is about; None without one, and where there are several."""
+    source = finding.source
+    if source is None or source.file is None or source.line is None or finding.rule in OF_SEVERAL_LINES:
+        return None
+    return fmt.place(Path(source.file).name, source.line)
+
+
 def unplaced(site: Site | SyncChange) -> str:
     """What stands in for a sync's place that has no line of the program."""
     return BATCH_COPY if is_batch_copy(site.file, site.label, site.kind) else "line unknown"
@@ -144,6 +152,7 @@ def _environment() -> jinja2.Environment:
         code=inline_code,
         first_sentence=first_sentence,
         gain=gain,
+        line_to_change=line_to_change,
         ns=fmt.duration_ns,
         place=place,
         name=breakable,
