@@ -95,8 +95,8 @@ def seconds(name: str, folder: Path, *, predicted: bool) -> tuple[float, float]:
     command = [sys.executable, "-c", HEAD + program + LOOP.format(steps=steps + 3), str(out)]
     if predicted:  # a window that never ends: the program runs to its own end
         probe = LaunchSettings(str(folder / "probe"), "predict", warmup=2, steps=10**9, profile=0)
-        prediction = launch(command, probe).ranks[0]["prediction"]
-        operators = prediction["operators"] / len(prediction["by_step"])
+        prediction = launch(command, probe).ranks[0].prediction
+        operators = prediction.operators / len(prediction.by_step)
     else:
         operators = 0.0
         subprocess.run(command, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})

@@ -9,13 +9,14 @@ import pynvml
 import pytest
 import torch
 
+from documents import fill
 from steptrace import machine
+from steptrace.documents.probe import RankRecord
 
 
 def collect_environment():
-    return machine.environment(
-        {"python": platform.python_version(), "torch": torch.__version__, "cuda": None, "gpu": None}
-    )
+    process = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    return machine.environment(fill(RankRecord, process))
 
 
 def git(folder, *arguments):

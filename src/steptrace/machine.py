@@ -9,11 +9,12 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import steptrace
+from steptrace.documents.probe import RankRecord
 from steptrace.documents.run import Environment
 
 _DEVICES: Final = Path("/dev")
@@ -21,16 +22,16 @@ _DEVICES: Final = Path("/dev")
 _AMD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
-def environment(process: Mapping[str, Any], folder: Path | None = None) -> Environment:
+def environment(process: RankRecord, folder: Path | None = None) -> Environment:
     """Describe this machine for a measured process.
 
     Args:
-        process: its versions `python`, `torch` and `cuda`, and its `gpu` (`name`, `memory_bytes`, `count`, or None).
+        process: its record.
         folder: where to ask for the state of the repository; default: the working directory.
     """
     import psutil  # what asks for the number of cores alone needs it not
 
-    gpu = process["gpu"]
+    gpu = process.gpu
     commit, dirty = git_state(folder)
     return Environment(
         host=socket.gethostname(),
@@ -38,13 +39,13 @@ def environment(process: Mapping[str, Any], folder: Path | None = None) -> Envir
         cpu=cpu_model(),
         cpu_count=cpu_count(),
         memory_bytes=psutil.virtual_memory().total,
-        gpu=gpu["name"] if gpu else None,
-        gpu_count=gpu["count"] if gpu else 0,
-        gpu_memory_bytes=gpu["memory_bytes"] if gpu else None,
+        gpu=gpu.name if gpu else None,
+        gpu_count=gpu.count if gpu else 0,
+        gpu_memory_bytes=gpu.memory_bytes if gpu else None,
         driver=driver_version() if gpu else None,
-        cuda=process["cuda"],
-        python=process["python"],
-        torch=process["torch"],
+        cuda=process.cuda,
+        python=process.python,
+        torch=process.torch,
         steptrace=steptrace.__version__,
         git_commit=commit,
         git_dirty=dirty,

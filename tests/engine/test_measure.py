@@ -39,9 +39,9 @@ def test_every_timed_step_has_a_row_with_its_loss(tmp_path):
     made = measurement(tmp_path, ours=True, progress=lambda *call: progress.append(call))
     assert go_through(made) == 5
     rows = made.record["rows"]
-    assert [row["phase"] for row in rows] == ["warmup"] * 2 + ["timed"] * 3
-    assert [row["loss"] for row in rows] == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert all(row["step_ns"] > 0 for row in rows)
+    assert [row.phase for row in rows] == ["warmup"] * 2 + ["timed"] * 3
+    assert [row.loss for row in rows] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert all(row.step_ns > 0 for row in rows)
     assert progress == [
         *(("warm-up", done, 2) for done in range(3)),
         *(("timed", done, 3) for done in range(4)),
@@ -52,7 +52,7 @@ def test_every_timed_step_has_a_row_with_its_loss(tmp_path):
 def test_the_first_step_of_somebody_s_program_has_no_time(tmp_path):
     made = measurement(tmp_path)
     go_through(made)
-    assert [row["loss"] for row in made.record["rows"]] == [2.0, 3.0, 4.0, 5.0]
+    assert [row.loss for row in made.record["rows"]] == [2.0, 3.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize(("at_most_s", "warmup", "timed"), [(0.0, 3, 5), (600.0, 6, 9), (None, 6, 9)])
@@ -133,7 +133,7 @@ def test_a_new_optimizer_among_the_timed_steps_begins_again(tmp_path):
     made = measurement(tmp_path, ours=True)
     taken = go_through(made, lambda number: Step(1, new_leader=number == 4))
     assert taken == 4 + 5
-    assert [row["phase"] for row in made.record["rows"]] == ["warmup"] * 2 + ["timed"] * 3
+    assert [row.phase for row in made.record["rows"]] == ["warmup"] * 2 + ["timed"] * 3
 
 
 def test_a_program_that_ends_early_leaves_what_was_timed(tmp_path):
@@ -143,7 +143,7 @@ def test_a_program_that_ends_early_leaves_what_was_timed(tmp_path):
     for _ in range(3):
         phases.send(Step(1))
     phases.close()
-    assert [row["phase"] for row in made.record["rows"]] == ["timed", "timed"]
+    assert [row.phase for row in made.record["rows"]] == ["timed", "timed"]
     assert "trace" not in made.record
 
 
@@ -161,7 +161,7 @@ def test_the_profiled_window_takes_one_of_the_long_steps_that_come_regularly(tmp
     made = measurement(tmp_path, 4, 12, window, progress=lambda phase, *_: skipped.append(phase == "skipped"))
     assert go_through(made, make_step) == 4 + 12 + 1 + 3 + 5
     assert any(skipped)
-    assert [row["step_ns"] for row in made.record["rows"] if row["phase"] == "profiled"] == [20, 600]
+    assert [row.step_ns for row in made.record["rows"] if row.phase == "profiled"] == [20, 600]
     ops = [(row["step"], row["op"]) for row in json.loads((tmp_path / "op_lines.json").read_bytes())]
     assert [(0, "aten::cos") in ops, (1, "aten::sin") in ops, {step for step, _ in ops}] == [True, True, {0, 1}]
 

@@ -98,7 +98,7 @@ def test_the_baseline_is_started_once_for_checks_that_share_a_folder(
 
     def once(config: dict[str, Any], *_: object, **__: object) -> SimpleNamespace:
         started.append(config["name"])
-        return SimpleNamespace(ranks=[{"outputs": outputs()}])
+        return SimpleNamespace(ranks=[SimpleNamespace(outputs=outputs())])
 
     monkeypatch.setattr(launch_main, "_once", once)
     for name in ("baseline", "other", "third"):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import forked_python
+from steptrace.documents.probe import MeasuredStep
 from steptrace.errors import LaunchError
 from steptrace.launch.result import Launched, require_steps
 
@@ -21,8 +22,8 @@ FORMS = Path(__file__).with_name("forms.py")
 Launch = Callable[..., Launched]
 
 
-def timed(launch: Launched) -> list[dict[str, object]]:
-    return [row for row in launch.ranks[0]["rows"] if row["phase"] == "timed"]
+def timed(launch: Launched) -> list[MeasuredStep]:
+    return [row for row in launch.ranks[0].rows if row.phase == "timed"]
 
 
 def test_steps_are_found_in_all_forms() -> None:
@@ -51,8 +52,8 @@ def test_a_program_is_measured_and_ended(launched: Launch, capfd, form: str) -> 
     assert (result.complete, result.exit_code, result.stopped) == (True, 0, None)
     rows = timed(result)
     assert len(rows) == 4
-    assert all(row["step_ns"] > 0 and row["backwards"] == 1 for row in rows)
-    assert [(row["batches"], row["samples"]) for row in rows] == ([(1, 16)] * 4 if form == "loader" else [(0, 0)] * 4)
+    assert all(row.step_ns > 0 and row.backwards == 1 for row in rows)
+    assert [(row.batches, row.samples) for row in rows] == ([(1, 16)] * 4 if form == "loader" else [(0, 0)] * 4)
     output = capfd.readouterr().out
     assert "end of the program" not in output
     # Neither can be had where the program trains in a thread, or swallows its end.
@@ -62,18 +63,18 @@ def test_a_program_is_measured_and_ended(launched: Launch, capfd, form: str) -> 
 
 def test_losses_are_those_before_scaling(launched: Launch) -> None:
     rows = timed(launched("accumulation", steps=8))
-    assert [row["skipped"] for row in rows].count(True) == 2
-    assert 0 < min(row["loss"] for row in rows) < 10
+    assert [row.skipped for row in rows].count(True) == 2
+    assert 0 < min(row.loss for row in rows) < 10
 
 
 def test_two_ranks_under_torchrun_whose_time_is_over(launched: Launch) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     result = launched(command=[*torchrun, str(FORMS), "ranks"], warmup=5, steps=9, at_most_s=1e-9)
     require_steps(result)
-    assert [len(rank["rows"]) for rank in result.ranks] == [2 + 5] * 2  # of the warm-up the first has no time
-    noted = [rank["notes"][0] for rank in result.ranks]
-    assert [(item["code"], item["figures"]["steps"]) for item in noted] == [("fewer_timed_steps", 5)] * 2
-    assert [(rank["rank"], rank["world_size"], rank["state"]) for rank in result.ranks] == [
+    assert [len(rank.rows) for rank in result.ranks] == [2 + 5] * 2  # of the warm-up the first has no time
+    noted = [rank.notes[0] for rank in result.ranks]
+    assert [(item.code, item.figures["steps"]) for item in noted] == [("fewer_timed_steps", 5)] * 2
+    assert [(rank.rank, rank.world_size, rank.state) for rank in result.ranks] == [
         (0, 2, "complete"), (1, 2, "complete"),
     ]  # fmt: skip
     assert result.exit_code == 0
@@ -137,7 +138,7 @@ def test_the_error_for_a_program_that_left_no_steps_says_why(
 def test_a_program_that_fails_keeps_its_exit_code_and_what_was_timed(launched: Launch, capfd) -> None:
     result = launched("raises")
     assert (result.exit_code, result.complete) == (1, False)
-    assert result.ranks[0]["state"] == "partial"
+    assert result.ranks[0].state == "partial"
     assert len(timed(result)) == 3
     assert "ValueError: no more" in capfd.readouterr().err
 
@@ -166,7 +167,7 @@ def test_an_environment_without_steptrace(launched: Launch, bare_python: str, mo
     result = launched(command=[bare_python, str(FORMS), "loader"], mode="predict")
     require_steps(result)
     assert result.complete
-    assert result.ranks[0]["prediction"]["by_step"] == [3, 3, 3, 3]
+    assert result.ranks[0].prediction.by_step == (3, 3, 3, 3)
 
 
 def test_a_measurement_needs_no_more_than_pytorch(launched: Launch, tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_a_measurement_needs_no_more_than_pytorch(launched: Launch, tmp_path: Pa
     result = launched(command=[sys.executable, str(program), "loader"], profile=2)
     require_steps(result)
     assert result.complete
-    assert result.ranks[0]["trace"]["state"] == "recorded"
+    assert result.ranks[0].trace.state == "recorded"
 
 
 def test_a_command_that_is_not_there(launched: Launch) -> None:
@@ -220,5 +221,5 @@ def test_its_own_sitecustomize_still_runs(launched: Launch, tmp_path: Path, monk
 def test_a_program_that_profiles_itself_is_timed_all_the_same(launched: Launch) -> None:
     result = launched("own_profiler", profile=2)
     assert result.complete
-    assert result.ranks[0]["trace"]["state"] == "refused"
-    assert "a profiler is already recording" in result.ranks[0]["trace"]["message"]
+    assert result.ranks[0].trace.state == "refused"
+    assert "a profiler is already recording" in result.ranks[0].trace.message

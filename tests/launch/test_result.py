@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from documents import fill
 from steptrace.commands.measured import sync_lines
+from steptrace.documents.probe import RankRecord
 from steptrace.documents.syncs import SyncSite
 from steptrace.engine.files import _move_traces
 from steptrace.errors import LaunchError
@@ -27,7 +29,8 @@ def test_a_trace_without_its_record_is_kept_and_no_earlier_record_stays_beside_i
         (folder / name).touch()
     run.mkdir()
     (run / "capture.json").touch()
-    ranks = ({"rank": 0}, {"rank": 1, "trace": {"file": "trace.rank1.json.gz"}})
+    second = {"state": "recorded", "message": "", "file": "trace.rank1.json.gz"}
+    ranks = (fill(RankRecord, {"rank": 0}), fill(RankRecord, {"rank": 1, "trace": second}))
     assert _move_traces(ranks, left, run) == ("trace.json.gz", "trace.rank1.json.gz")
     assert sorted(file.name for file in run.iterdir()) == [
         "capture.rank1.json",
@@ -36,16 +39,17 @@ def test_a_trace_without_its_record_is_kept_and_no_earlier_record_stays_beside_i
     ]
 
 
-def _rank(number: int, timed: int, step_ns: int) -> dict[str, Any]:
+def _rank(number: int, timed: int, step_ns: int, **changes: Any) -> RankRecord:
     row = {"wait_ns": 0, "batches": 0, "loss": None, "backwards": 1, "samples": 0, "skipped": False}
+    row |= {"new_leader": False}
     rows = [{**row, "phase": "timed", "step_ns": step_ns} for _ in range(timed)]
     rank = {"rank": number, "world_size": 2, "steps_seen": 3 + timed, "state": "complete", "rows": rows}
-    rank |= {"gpu": None, "clock": "monotonic", "optimizers": []}
-    return rank | {"cwd": "/", "python": "3.11.7", "torch": "2.13.0", "cuda": None}
+    rank |= {"cwd": "/", "python": "3.11.7", "torch": "2.13.0"}
+    return fill(RankRecord, rank | changes)
 
 
 def test_the_error_for_a_program_that_failed_too_early_says_so(tmp_path: Path) -> None:
-    rank = _rank(0, 1, 100) | {"steps_seen": 1, "state": "partial"}
+    rank = _rank(0, 1, 100, steps_seen=1, state="partial")
     launched = Launched(exit_code=1, stopped=None, ranks=(rank,), out=tmp_path / "left", started=1, failures=())
     with pytest.raises(LaunchError) as raised:
         write_results(launched, tmp_path / "run", {"command": ["python", "train.py"], "cwd": "/"})

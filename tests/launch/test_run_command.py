@@ -20,6 +20,7 @@ from steptrace.cli import main
 from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff
+from steptrace.documents.probe import RankRecord
 from steptrace.documents.run import RunRecord
 from steptrace.documents.summary import Summary
 from steptrace.launch.result import Launched
@@ -283,8 +284,8 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
 def measured(*steps_ns: int, operators: Sequence[int] = ()) -> Measured:
     row = {"phase": "timed", "wait_ns": 0, "batches": 0, "backwards": 1, "samples": 0}
     rows = [row | {"step_ns": ns} for ns in steps_ns]
-    rank = {"state": "complete", "optimizers": [("SGD", 12)], "rows": rows, "operators": list(operators)}
-    launched = Launched(0, None, (rank,), Path("probe"), started=1, failures=())
+    rank = {"optimizers": [("SGD", 12)], "rows": rows, "operators": list(operators)}
+    launched = Launched(0, None, (fill(RankRecord, rank),), Path("probe"), started=1, failures=())
     return Measured(launched, fill(RunRecord, {"world_size": 1}), Path("run0"))
 
 

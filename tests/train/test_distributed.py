@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from documents import fill
 from steptrace.analysis import summarize
+from steptrace.documents.probe import MeasuredStep
 from steptrace.engine.files import steps_table
 from steptrace.errors import TrainError
 from steptrace.rank import ALONE, Rank
@@ -220,9 +222,12 @@ def test_threads_of_one_process_are_the_config_s(make_config):
 
 
 def test_a_step_took_as_long_as_on_the_slowest_rank():
-    timed = {"phase": "timed", "batches": 1}
-    first = [timed | {"step_ns": 10, "wait_ns": 1, "loss": 2.0}, timed | {"step_ns": 20, "wait_ns": 5, "loss": 4.0}]
-    second = [timed | {"step_ns": 15, "wait_ns": 2, "loss": 4.0}, timed | {"step_ns": 12, "wait_ns": 3, "loss": 2.0}]
+    def timed(step_ns: int, wait_ns: int, loss: float) -> MeasuredStep:
+        step = {"phase": "timed", "batches": 1, "step_ns": step_ns, "wait_ns": wait_ns, "loss": loss}
+        return fill(MeasuredStep, step)
+
+    first = [timed(10, 1, 2.0), timed(20, 5, 4.0)]
+    second = [timed(15, 2, 4.0), timed(12, 3, 2.0)]
     table = steps_table([first, second])
     assert table["step_ns"].tolist() == [15, 20]
     assert table["loader_wait_ns"].tolist() == [2, 5]

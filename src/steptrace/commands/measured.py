@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from steptrace import format as fmt
+from steptrace.documents.probe import MeasuredStep
 from steptrace.engine.kinds import Kind, kinds_of, to_show_period, unusual
 from steptrace.launch.result import Launched, timed
 from steptrace.limits import LONG_STEPS
@@ -35,31 +38,31 @@ class Measured:
     run_dir: Path
 
     @property
-    def timed(self) -> list[dict[str, Any]]:
+    def timed(self) -> list[MeasuredStep]:
         """The first rank's timed steps; the time of each is the slowest rank's."""
         ranks = zip(*map(timed, self.launched.ranks), strict=False)
-        return [{**rows[0], "step_ns": max(row["step_ns"] for row in rows)} for rows in ranks]
+        return [replace(rows[0], step_ns=max(row.step_ns for row in rows)) for rows in ranks]
 
     @property
     def steps_ms(self) -> list[float]:
         """Their times in ms."""
-        return [row["step_ns"] / fmt.NS_PER_MS for row in self.timed]
+        return [row.step_ns / fmt.NS_PER_MS for row in self.timed]
 
     @property
     def wait_ms(self) -> float | None:
         """The mean wait for data; None in a program without a DataLoader."""
-        waits = [row["wait_ns"] for row in self.timed if row["batches"]]
+        waits = [row.wait_ns for row in self.timed if row.batches]
         return statistics.mean(waits) / fmt.NS_PER_MS if waits else None
 
     @property
-    def operators(self) -> list[int]:
+    def operators(self) -> tuple[int, ...]:
         """How many operators the first rank's last steps of the warm-up ran."""
-        return self.launched.ranks[0].get("operators") or []
+        return self.launched.ranks[0].operators
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of the first rank's timed steps."""
-        return kinds_of([row["step_ns"] for row in timed(self.launched.ranks[0])], self.operators)
+        return kinds_of([row.step_ns for row in timed(self.launched.ranks[0])], self.operators)
 
 
 def spread(times: Sequence[float]) -> tuple[float, float]:
@@ -83,12 +86,14 @@ def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     head = f"  step {fmt.duration_ms(median)}{apart}, 5 % to 95 %: {range_ms}"
     lines = [f"{head} ({len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
     lines += _kinds(measured, [] if summary is None else [kind.syncs for kind in summary.traces[0].step_kinds])
-    typical = {name: statistics.mode(row[name] for row in rows) for name in ("batches", "backwards", "samples")}
+    typical = {
+        name: statistics.mode(getattr(row, name) for row in rows) for name in ("batches", "backwards", "samples")
+    }
     parts = [f"{typical['backwards']} backward passes" if typical["backwards"] != 1 else "1 backward pass"]
     if typical["batches"]:
         parts.append("1 batch" if typical["batches"] == 1 else f"{typical['batches']} batches")
         parts += [f"{typical['samples']} samples"] if typical["samples"] else []
-    optimizers = ", ".join(f"{name} {count}" for name, count in measured.launched.ranks[0]["optimizers"])
+    optimizers = ", ".join(f"{name} {count}" for name, count in measured.launched.ranks[0].optimizers)
     lines.append(f"  each step: {', '.join(parts)}; optimizer steps in all: {optimizers or 'none seen'}")
     if (wait := measured.wait_ms) is not None:
         of = f"{fmt.duration_ms(wait)} of a mean step's {fmt.duration_ms(mean)} ({fmt.share(wait / mean)})"

@@ -4,10 +4,11 @@ The probe runs in the program's environment, where PyTorch and the standard libr
 dataclasses of these names and fields; a test holds them against each other.
 """
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.estimate import OperatorCalls
+from steptrace.documents.note import Note
 
 
 class CountedPlace(Document, frozen=True, kw_only=True):
@@ -63,3 +64,71 @@ class Prediction(Document, frozen=True, kw_only=True):
     by_step: Annotated[tuple[int, ...], field("Syncs of each step; empty where steps are not told apart.")] = ()
     warmup_by_step: Annotated[tuple[int, ...], field("Syncs of each step before them.")] = ()
     branches: Annotated[tuple[StepBranch, ...], field("Where the program branches on a step counter.")] = ()
+
+
+class MeasuredStep(Document, frozen=True, kw_only=True):
+    """A step of one rank."""
+
+    phase: Annotated[str, field("`warmup`, `timed` or `profiled`.")]
+    step_ns: Annotated[int, field("Its time.")]
+    loss: Annotated[float | None, field("The sum of its losses; null where none was seen, or not yet read.")]
+    backwards: Annotated[int, field("Backward passes in it.")]
+    batches: Annotated[int, field("Batches in it; 0 without a loader.")]
+    samples: Annotated[int | None, field("Samples in these; null where the loader does not say it.")]
+    wait_ns: Annotated[int, field("The host's wait for them.")]
+    skipped: Annotated[bool, field("Whether a gradient scaler skipped it.")]
+    new_leader: Annotated[bool, field("Whether another optimizer ended it than the step before.")]
+
+
+class GpuInUse(Document, frozen=True, kw_only=True):
+    """The GPU that a rank used."""
+
+    name: Annotated[str, field("Its name.")]
+    memory_bytes: Annotated[int, field("Its memory.")]
+    count: Annotated[int, field("How many GPUs were visible.")]
+
+
+class TraceEnd(Document, frozen=True, kw_only=True):
+    """How the recording of a rank's trace ended."""
+
+    state: Annotated[str, field("`recorded`, or why there is no complete trace.")]
+    message: Annotated[str, field("The same in words.")]
+    file: Annotated[str, field("The trace's file.")]
+
+
+class HeldMemory(Document, frozen=True, kw_only=True):
+    """What a training held, by the names of `documents.run.RunMemory`."""
+
+    held: Annotated[dict[str, int], field("Bytes of tensors between two steps, by category.")]
+    gradient_bytes: Annotated[int | None, field("Gradients at the end of a backward pass.")] = None
+    free_bytes: Annotated[int | None, field("Free in the caching allocator at the end of the forward pass.")] = None
+    largest_free_bytes: Annotated[int | None, field("The largest free block then.")] = None
+
+
+class RankRecord(Document, frozen=True, kw_only=True):
+    """What one rank's process leaves: its steps and what it is, and by mode what was measured or followed."""
+
+    rank: Annotated[int, field("Its number.")]
+    world_size: Annotated[int, field("How many ranks there are.")]
+    cwd: Annotated[str, field("Its working directory.")]
+    python: Annotated[str, field("Version of Python.")]
+    torch: Annotated[str, field("Version of PyTorch.")]
+    cuda: Annotated[str | None, field("PyTorch's version of CUDA.")]
+    state: Annotated[Literal["partial", "complete", "failed"], field("How far the measurement got.")] = "complete"
+    error: Annotated[str | None, field("Of a failed one: the traceback of the error in steptrace.")] = None
+    steps_seen: Annotated[int, field("Steps in all.")] = 0
+    optimizers: Annotated[tuple[tuple[str, int], ...], field("Each optimizer's name, and its steps in all.")] = ()
+    rows: Annotated[tuple[MeasuredStep, ...], field("The measured steps, in their order.")] = ()
+    operators: Annotated[tuple[int, ...], field("Operators of each of the warm-up's last steps.")] = ()
+    gpu: Annotated[GpuInUse | None, field("The GPU in use; null without one.")] = None
+    clock: Annotated[str, field("What timed the steps.")] = "monotonic"
+    notes: Annotated[tuple[Note, ...], field("What to read with care.")] = ()
+    nvml: Annotated[dict[str, float] | None, field("NVML's figures during the timed steps.")] = None
+    peak_allocated_bytes: Annotated[int | None, field("Highest of the whole training.")] = None
+    peak_reserved_bytes: Annotated[int | None, field("Highest of the whole training.")] = None
+    trace: Annotated[TraceEnd | None, field("How its recording ended; null where none was begun.")] = None
+    memory: Annotated[HeldMemory | None, field("What it held; null where it was not counted.")] = None
+    prediction: Annotated[Prediction | None, field("What was followed, of a prediction.")] = None
+    outputs: Annotated[
+        tuple[dict[str, Any], ...], field("Loss and projected gradients of each step, for a check of the answer.")
+    ] = ()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steptrace.engine.rank_record import GpuInUse
 from steptrace.rank import this_rank
 
 
@@ -56,12 +57,12 @@ def current_clock() -> Clock:
     return Clock(on_gpu=bool(torch.cuda.is_initialized()))  # type: ignore[no-untyped-call]
 
 
-def gpu() -> dict[str, Any] | None:
-    """The GPU in use: `name`, `memory_bytes` and the `count` of visible GPUs; None where CUDA is not in use."""
+def gpu() -> GpuInUse | None:
+    """The GPU in use; None where CUDA is not."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {"name": properties.name, "memory_bytes": properties.total_memory, "count": torch.cuda.device_count()}
+    return GpuInUse(name=properties.name, memory_bytes=properties.total_memory, count=torch.cuda.device_count())
 
 
 def peaks() -> dict[str, int | None]:

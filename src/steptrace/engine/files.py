@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steptrace import record
-from steptrace.documents.note import Note, note, notes_of
+from steptrace.documents.note import Note, note
+from steptrace.documents.probe import GpuInUse, HeldMemory, MeasuredStep, RankRecord, TraceEnd
 from steptrace.documents.run import RunMemory, RunRecord, StepOfRun
 from steptrace.errors import SteptraceError
 from steptrace.files import read_json, write_versioned
@@ -16,17 +17,17 @@ if TYPE_CHECKING:  # a prediction and a check of the answer need none
     import pandas as pd
 
 
-def steps_table(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":
+def steps_table(ranks: Sequence[Sequence[MeasuredStep]]) -> "pd.DataFrame":
     """The table `StepOfRun` from all ranks' rows: for each step the longest time and wait, and the mean loss."""
     import pandas as pd
 
     rows = [
         {
-            "phase": row["phase"],
+            "phase": row.phase,
             "step": number,
-            "step_ns": row["step_ns"],
-            "loader_wait_ns": row["wait_ns"] if row["batches"] else None,
-            "loss": row["loss"],
+            "step_ns": row.step_ns,
+            "loader_wait_ns": row.wait_ns if row.batches else None,
+            "loss": row.loss,
         }
         for rank in ranks
         for number, row in enumerate(rank)
@@ -38,22 +39,21 @@ def steps_table(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":
     return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})[of_all].reset_index(drop=True)
 
 
-def trace_fault(rank: Mapping[str, Any]) -> Note | None:
-    """Why a rank has no complete trace; None if it has one, or none was to be recorded."""
-    trace = rank.get("trace")
-    if trace is None or trace["state"] == "recorded":
+def trace_fault(trace: TraceEnd | None) -> Note | None:
+    """Why a rank has no complete trace, by its record's `trace`; None if it has one, or none was to be recorded."""
+    if trace is None or trace.state == "recorded":
         return None
-    return note("trace_fault", message=trace["message"])
+    return note("trace_fault", message=trace.message)
 
 
-def _move_traces(ranks: Sequence[Mapping[str, Any]], left: Path, run_dir: Path) -> tuple[str, ...]:
+def _move_traces(ranks: Sequence[RankRecord], left: Path, run_dir: Path) -> tuple[str, ...]:
     """Move the traces into the run's folder, each with its record; returns their names in the order of the ranks."""
     for name in _earlier_traces(run_dir):
         (run_dir / name).unlink(missing_ok=True)
         _beside(run_dir / name).unlink(missing_ok=True)
     names = []
     for rank in ranks:
-        trace = left / (rank.get("trace") or {}).get("file", "trace.json.gz")
+        trace = left / ("trace.json.gz" if rank.trace is None else rank.trace.file)
         if not trace.exists():
             continue
         names.append(trace.name)
@@ -87,13 +87,11 @@ def _write_lines(left: Path, run_dir: Path) -> None:
         record.write_op_lines(run_dir, read_json(left / "op_lines.json"))
 
 
-def memory_of(
-    gpu: Mapping[str, Any] | None, batch_size: int, counted: Mapping[str, Any], limit_bytes: int | None = None
-) -> RunMemory:
+def memory_of(gpu: GpuInUse | None, batch_size: int, counted: HeldMemory, limit_bytes: int | None = None) -> RunMemory:
     """The record of what a training has `counted`; its capacity is the limit if that is less than there is."""
     import psutil
 
-    capacity, source = (gpu["memory_bytes"], "device") if gpu else (psutil.virtual_memory().total, "machine")
+    capacity, source = (gpu.memory_bytes, "device") if gpu else (psutil.virtual_memory().total, "machine")
     if limit_bytes is not None and limit_bytes < capacity:
         capacity, source = limit_bytes, "limit"
     return RunMemory(
@@ -101,12 +99,15 @@ def memory_of(
         batch_size=batch_size,
         capacity_bytes=capacity,
         capacity_source=source,
-        **counted,
+        held=counted.held,
+        gradient_bytes=counted.gradient_bytes,
+        free_bytes=counted.free_bytes,
+        largest_free_bytes=counted.largest_free_bytes,
     )
 
 
 def write_files(
-    ranks: Sequence[Mapping[str, Any]],
+    ranks: Sequence[RankRecord],
     left: Path,
     run_dir: Path,
     labels: Mapping[str, Any],
@@ -117,7 +118,7 @@ def write_files(
     """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`, made if missing.
 
     Args:
-        ranks: the ranks' records: `Measurement.record` with `process_record`, and `MemoryLook.record` as `memory`.
+        ranks: the ranks' records.
         left: folder of the first rank's files.
         run_dir: the run's folder.
         labels: the fields of its record that are not measured; `notes` are added to those of the first rank.
@@ -126,23 +127,26 @@ def write_files(
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     first = ranks[0]
-    gpu, memory, cwd = first["gpu"], first.get("memory"), Path(first["cwd"])
-    record.write_rows(run_dir, StepOfRun, steps_table([rank["rows"] for rank in ranks]))
+    gpu, memory, cwd = first.gpu, first.memory, Path(first.cwd)
+    record.write_rows(run_dir, StepOfRun, steps_table([rank.rows for rank in ranks]))
     traces = _move_traces(ranks, left, run_dir)
     _write_lines(left, run_dir)
     if batch_size is not None and memory is not None:
         record.write_document(run_dir, memory_of(gpu, batch_size, memory, limit_bytes))
-    is_gone = first.get("trace") is not None and not traces
-    fault = trace_fault(first) or (note("trace_fault", message=None) if is_gone else None)
-    notes = (*notes_of(first.get("notes")), *([fault] if fault else ()), *labels.get("notes", ()))
+    is_gone = first.trace is not None and not traces
+    fault = trace_fault(first.trace) or (note("trace_fault", message=None) if is_gone else None)
+    notes = (*first.notes, *([fault] if fault else ()), *labels.get("notes", ()))
     measured = {
-        "world_size": max(rank["world_size"] for rank in ranks),
+        "world_size": max(rank.world_size for rank in ranks),
         "device": "cuda" if gpu else "cpu",
         "environment": environment(first, cwd if cwd.is_dir() else None),
         "traces": traces,
         "notes": notes,
         "warnings": tuple(map(note_text, notes)),
-        **{key: first.get(key) for key in ("clock", "peak_allocated_bytes", "peak_reserved_bytes", "nvml")},
+        "clock": first.clock,
+        "peak_allocated_bytes": first.peak_allocated_bytes,
+        "peak_reserved_bytes": first.peak_reserved_bytes,
+        "nvml": first.nvml,
     }
     run = RunRecord(**{**labels, **measured})
     record.write_document(run_dir, run)  # last: a folder with run.json is complete

@@ -21,6 +21,7 @@ import torch
 
 from steptrace.engine.device import Clock, compilations, current_clock, gpu, peaks
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
+from steptrace.engine.rank_record import MeasuredStep, TraceEnd
 from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
 from steptrace.engine.step_recorders import (
     OperatorCounter,
@@ -81,7 +82,7 @@ class MeasureSettings:
 
 
 class Measurement:
-    """One process's measurement; `phases()` fills its `record`, plain data, while it runs.
+    """One process's measurement; `phases()` fills its `record`, by the names of `RankRecord`, while it runs.
 
     Args:
         settings: of the measurement.
@@ -135,7 +136,11 @@ class Measurement:
             if os.getpid() == process:  # not in a forked child: profiler and GPU are not its own
                 if trace is not None:
                     trace.close()
-                    self.record["trace"] = {"state": trace.state, "message": trace.message, "file": str(trace.trace)}
+                    self.record["trace"] = TraceEnd(
+                        state=trace.state,
+                        message=trace.message,
+                        file=str(trace.trace),
+                    )
                 self._note_rows()
 
     def so_far(self) -> dict[str, Any]:
@@ -380,15 +385,20 @@ class Measurement:
         return from_rank_0(int(self._settings.at_most_s * 1e9 / max(shortest_ns, 1)), "steps_that_fit")
 
 
-def _rows(rows: Sequence[_Row]) -> list[dict[str, Any]]:
-    """The steps as plain data: `phase`, `step_ns`, `loss` (a step's sum, None if it has none), a `Step`'s fields."""
+def _rows(rows: Sequence[_Row]) -> list[MeasuredStep]:
+    """The steps as they are recorded; a step's loss is the sum of its losses, None if it has none."""
     return [
-        {
-            "phase": phase,
-            "step_ns": clock.between_ns(start, end),
-            "loss": sum(float(loss) for loss in step.losses) if step.losses else None,
-            **{key: getattr(step, key) for key in Step.__slots__ if key != "losses"},
-        }
+        MeasuredStep(
+            phase=phase,
+            step_ns=clock.between_ns(start, end),
+            loss=sum(float(loss) for loss in step.losses) if step.losses else None,
+            backwards=step.backwards,
+            batches=step.batches,
+            samples=step.samples,
+            wait_ns=step.wait_ns,
+            skipped=step.skipped,
+            new_leader=step.new_leader,
+        )
         for phase, clock, start, end, step in rows
     ]
 

@@ -125,8 +125,7 @@ def _outputs_once(config: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _outputs(config: dict[str, Any]) -> list[dict[str, Any]]:
     launched = _once(config, "outputs", warmup=0, steps=config["followed"]["compared_steps"])
-    outputs: list[dict[str, Any]] = launched.ranks[0]["outputs"]
-    return outputs
+    return list(launched.ranks[0].outputs)
 
 
 def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int, **more: Any) -> Launched:

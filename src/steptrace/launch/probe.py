@@ -22,6 +22,7 @@ import steptrace
 from steptrace.engine.device import process_record
 from steptrace.engine.frames import contained_fault, hook_fault, is_of_signal_handler
 from steptrace.engine.measure import Phases
+from steptrace.engine.rank_record import State, plain_record
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.files import write_bytes
 from steptrace.launch.hooks import Hooks
@@ -40,7 +41,7 @@ class MeasuredEnd(SystemExit):
 
 
 class Probe:
-    """One process's part of a launch. `record` is written to a file, with its `state`, at the end.
+    """One process's part of a launch. `record`, by the names of `RankRecord`, is written to a file at the end.
 
     Args:
         settings: the launch's settings.
@@ -130,12 +131,12 @@ class Probe:
         except Exception:
             self._leave("failed", traceback.format_exc())
 
-    def _leave(self, state: str, error: str | None = None) -> None:
+    def _leave(self, state: State, error: str | None = None) -> None:
         self._over = True
         self.hooks.labels = False
         self.save(state, error)
 
-    def save(self, state: str, error: str | None = None) -> None:
+    def save(self, state: State, error: str | None = None) -> None:
         """Write the record as it is now, over this process's earlier one; a complete record is never replaced."""
         self.record |= {
             "state": state,
@@ -147,7 +148,7 @@ class Probe:
         file = Path(self.settings.out) / f"rank{self.record['rank']}.json"
         if state == "complete" or self._saved or not file.exists():
             with suppress(OSError):
-                write_bytes(file, json.dumps(self.record).encode())
+                write_bytes(file, json.dumps(plain_record(self.record)).encode())
                 self._saved = True
 
     def label(self, on: bool) -> None:  # noqa: FBT001 - a switch

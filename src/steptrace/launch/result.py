@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import convert
 from steptrace.documents.note import Note, note
 from steptrace.documents.prediction import PredictedStep, predicted_step
-from steptrace.documents.probe import Prediction
+from steptrace.documents.probe import MeasuredStep, RankRecord
 from steptrace.documents.run import RunRecord
 from steptrace.engine.files import write_files
 from steptrace.errors import LaunchError
@@ -35,7 +34,7 @@ class Launched:
 
     exit_code: int
     stopped: str | None
-    ranks: tuple[dict[str, Any], ...]
+    ranks: tuple[RankRecord, ...]
     out: Path
     #: Python processes that had the probe on their path; those that imported PyTorch are among them.
     started: int
@@ -47,7 +46,7 @@ class Launched:
     @property
     def complete(self) -> bool:
         """Whether every rank has finished its measurement."""
-        return bool(self.ranks) and all(rank["state"] == "complete" for rank in self.ranks)
+        return bool(self.ranks) and all(rank.state == "complete" for rank in self.ranks)
 
     @property
     def failed(self) -> bool:
@@ -61,7 +60,7 @@ def require_steps(launched: Launched) -> None:
     Raises:
         LaunchError: the probe was not loaded, or failed, or saw no step.
     """
-    failed = next((rank["error"] for rank in launched.ranks if rank["state"] == "failed"), None)
+    failed = next((rank.error for rank in launched.ranks if rank.state == "failed"), None)
     if failed is None and not launched.ranks and launched.failures:
         failed = launched.failures[0]
     if failed is not None:
@@ -144,7 +143,7 @@ def write_results(launched: Launched, run_dir: Path, program: dict[str, Any], **
     """
     ranks = launched.ranks
     if min(len(timed(rank)) for rank in ranks) < _LEAST:
-        seen = fmt.plural(min(rank["steps_seen"] for rank in ranks), "step")
+        seen = fmt.plural(min(rank.steps_seen for rank in ranks), "step")
         raise LaunchError(
             f"{ended(launched)} after {seen}, before two were timed",
             where=" ".join(program["command"]),
@@ -162,8 +161,8 @@ def prediction_of(launched: Launched, command: str) -> PredictedStep:
     Raises:
         LaunchError: no step was followed to its end.
     """
-    followed = [convert(rank["prediction"], Prediction) for rank in launched.ranks]
-    if not followed[0].by_step:
+    followed = [rank.prediction for rank in launched.ranks if rank.prediction is not None]
+    if not followed or not followed[0].by_step:
         too_few = "fewer --warmup and --steps, or a program that trains for more steps"
         raise LaunchError(
             f"no step was followed to its end on the virtual device: {ended(launched)}",
@@ -173,17 +172,17 @@ def prediction_of(launched: Launched, command: str) -> PredictedStep:
     return predicted_step(followed)
 
 
-def timed(rank: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a rank's timed steps."""
-    return [row for row in rank.get("rows") or () if row["phase"] == "timed"]
+def timed(rank: RankRecord) -> list[MeasuredStep]:
+    """A rank's timed steps."""
+    return [row for row in rank.rows if row.phase == "timed"]
 
 
-def _batch(rank: dict[str, Any]) -> dict[str, Any]:
+def _batch(rank: RankRecord) -> dict[str, Any]:
     """Samples in a batch and batches in a step, as in most timed steps; without those that vary."""
     rows = timed(rank)
-    batches = statistics.mode(row["batches"] for row in rows)
-    samples = statistics.mode(row["samples"] for row in rows if row["batches"] == batches)
-    batch: dict[str, Any] = {"step": {"accumulate": batches or statistics.mode(row["backwards"] for row in rows) or 1}}
+    batches = statistics.mode(row.batches for row in rows)
+    samples = statistics.mode(row.samples for row in rows if row.batches == batches)
+    batch: dict[str, Any] = {"step": {"accumulate": batches or statistics.mode(row.backwards for row in rows) or 1}}
     if batches and samples and samples % batches == 0:
         batch["data"] = {"batch_size": samples // batches}
     return batch
@@ -192,7 +191,7 @@ def _batch(rank: dict[str, Any]) -> dict[str, Any]:
 def _notes(launched: Launched) -> tuple[Note, ...]:
     """What only a program's own steps can lack."""
     rows, notes = timed(launched.ranks[0]), list[Note]()
-    if skipped := sum(row["skipped"] for row in rows):
+    if skipped := sum(row.skipped for row in rows):
         notes.append(note("steps_skipped", steps=skipped))
     if not launched.complete:
         notes.append(note("ended_early", steps=len(rows), exit_code=launched.exit_code))

@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import psutil
 
+from steptrace.documents.base import convert
+from steptrace.documents.probe import RankRecord
 from steptrace.errors import LaunchError
 from steptrace.launch.result import Launched
 from steptrace.launch.settings import INJECT, OVER, PROGRESS, VARIABLE, LaunchSettings
@@ -95,7 +97,7 @@ def launch(
             children.spare()  # a program that has ended by itself may have left a service
     with contextlib.suppress(OSError):
         (out / OVER).touch()
-    ranks = sorted(_records(out), key=lambda record: record["rank"])
+    ranks = sorted(_records(out), key=lambda record: record.rank)
     failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
     started = len(list(out.glob("started.*")))
     return Launched(child.returncode, stopped, tuple(ranks), out, started, failures, settings.mode == "predict")
@@ -174,12 +176,13 @@ def _follow(child: psutil.Popen, status: StatusLine, signals: list[int], limit_s
 
 def _is_measured(out: Path) -> bool:
     records = _records(out)
-    return bool(records) and len(records) >= records[0]["world_size"] and all(a["state"] != "partial" for a in records)
+    return bool(records) and len(records) >= records[0].world_size and all(a.state != "partial" for a in records)
 
 
-def _records(out: Path) -> list[dict[str, Any]]:
+def _records(out: Path) -> list[RankRecord]:
     records = []
     for file in out.glob("rank*[0-9].json"):
         with contextlib.suppress(OSError, ValueError):  # a cleaner of temporary files may have been here
-            records.append(json.loads(file.read_text(encoding="utf-8")))
+            # The standard library's: a loss may be NaN.
+            records.append(convert(json.loads(file.read_text(encoding="utf-8")), RankRecord))
     return records

@@ -24,9 +24,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 import steptrace
+from steptrace.documents.base import convert
+from steptrace.documents.probe import RankRecord
 from steptrace.engine.device import MemoryLook, process_record
 from steptrace.engine.files import trace_fault, write_files
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
+from steptrace.engine.rank_record import plain_record
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import TrainError, code_of
@@ -114,10 +117,11 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: Rank) -> None:
     with scratch_folder(out.resolve()) as measured:  # its files are named in full
         with training(config, config.seed + repeat, ranks) as parts:
             left, passes = measure(parts, config, Path(measured), explained=explained)
-            if (fault := trace_fault(left)) is not None:
+            if (fault := trace_fault(left.get("trace"))) is not None:
                 raise TrainError(note_text(fault), where=out)
             passes.memory.note_workspaces()
-            every = from_every_rank({**left, **process_record(), "memory": passes.memory.record}, ranks)
+            recorded = plain_record({**left, **process_record(), "memory": passes.memory.record})
+            every = [convert(rank, RankRecord) for rank in from_every_rank(recorded, ranks)]
             between_ranks = None if ranks.alone else communication(parts.model, parts.device, config, ranks)
         if ranks.rank == 0:
             if between_ranks is not None:
