@@ -12,6 +12,9 @@ import torch
 from torch import nn
 
 from benches import bench_module
+from steptrace.documents.base import convert
+from steptrace.documents.prediction import predicted_step
+from steptrace.documents.probe import Prediction as Followed
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import FollowedStep, estimate_step, followed_step
 from steptrace.estimate.times import ideal_seconds
@@ -96,7 +99,7 @@ def _followed(model: Callable[[], nn.Module], batch: int, *, channels_last: bool
             nn.functional.cross_entropy(output, labels).backward()
             optimizer.step()
             torch.cuda.synchronize()
-        return followed_step(Prediction.of(syncs).to_json())
+        return followed_step(predicted_step([convert(Prediction.of(syncs).to_json(), Followed)]))
 
 
 PUBLISHED = [
