@@ -146,6 +146,7 @@ def test_a_command_without_python_code_depends_on_its_whole_folder(planned: Call
     for where in (folder, folder / "faster"):
         (where / "run.sh").write_text("python repository/train.py\n")
     before = digests(planned(text))
+    (folder / "results").mkdir(exist_ok=True)
     (folder / "results" / "comparison.json").write_text("{}")  # the workflow's own
     assert digests(planned(text)) == before
     (folder / "repository" / "notes.txt").write_text("may be read")

@@ -14,7 +14,7 @@ from processes import gone, wait_for
 from steptrace import machine
 from steptrace.record import read_status
 from steptrace.train import torchrun
-from steptrace.train.supervise import Job, take_devices
+from steptrace.train.supervise import Job, supervise, take_devices
 from steptrace.workflow.rules import launcher
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
@@ -268,3 +268,16 @@ def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, mon
     status = supervised(out, "open('began', 'w')", "--gpus", "2")
     assert status.error == "GPUs needed: 2, available: 1; use scale=cpu"
     assert json.loads((out / "status.json").read_text())["exit_code"] is None
+
+
+@pytest.mark.parametrize("prepared", ["failed", "ok"])
+def test_a_failure_names_what_it_needs_and_has_failed(tmp_path, prepared):
+    needed = tmp_path / "prepared" / "operators"
+    code = {"ok": f"open({str(needed / 'made.so')!r}, 'w')", "failed": "raise ValueError('no compiler')"}[prepared]
+    list(supervise([Job(needed, [sys.executable, "-c", code], result="made.so")]))
+    assert read_status(needed).status == prepared
+    job = Job(tmp_path / "run0", [sys.executable, "-c", "raise KeyError('operators')"], needs=[str(needed)])
+    ((_, status),) = supervise([job])
+    assert status.status == "failed"
+    assert "KeyError" in status.error
+    assert ("no compiler" in status.error) is (prepared == "failed")
