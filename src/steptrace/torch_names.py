@@ -19,8 +19,9 @@ from typing import Any, Final, Literal
 OLDEST: Final = (2, 11)
 NEWEST: Final = (2, 14)
 
-#: What uses a name: a prediction, one on several ranks, or the measurement of a program.
-Area = Literal["predict", "ranks", "measure"]
+#: What uses a name: a prediction, one on several ranks, a measurement, or one on a GPU, whose names a build for the CPU
+#: does not have.
+Area = Literal["predict", "ranks", "measure", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,52 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._current_graph_task_id",
         area="ranks",
     ),
-    # Measuring.
+    # Measuring. An error in a watched step is a warning of the measurement, which goes on.
+    *_rows(
+        "the operators of a watched step come by in Python",
+        "a measurement has no source lines",
+        "torch.utils._python_dispatch._disable_current_modes",
+        "torch.autograd._get_sequence_nr",
+        area="measure",
+    ),
+    *_rows(
+        "the operators of whole steps are counted by PyTorch's older profiler",
+        "the operators of a step are not counted",
+        "torch._C._autograd._enable_profiler_legacy",
+        "torch._C._autograd._disable_profiler_legacy",
+        "torch._C._profiler._ExperimentalConfig",
+        area="measure",
+    ),
+    *_rows(
+        "whether somebody else's profiler is on",
+        "a program that profiles itself may fail while it is measured",
+        "torch.autograd._profiler_enabled",
+        area="measure",
+    ),
+    *_rows(
+        "a step ends with an optimizer's step, which PyTorch wraps",
+        "no step is found",
+        "torch.optim.Optimizer.profile_hook_step",
+        area="measure",
+    ),
+    *_rows(
+        "the layers that draw random numbers are turned off for a comparison of outputs",
+        "dropout of more than one dimension stays on in a comparison of outputs",
+        "torch.nn.modules.dropout._DropoutNd",
+        area="measure",
+    ),
+    *_rows(
+        "the buckets of DistributedDataParallel",
+        "the time of all-reduces is not estimated",
+        "torch.nn.parallel.DistributedDataParallel._get_ddp_logging_data",
+        area="measure",
+    ),
+    *_rows(
+        "the memory of cuBLAS's workspaces is freed to count it",
+        "cuBLAS's workspaces are not told apart in the memory that is held",
+        "torch._C._cuda_clearCublasWorkspaces",
+        area="cuda",
+    ),
     *_rows(
         "files are named as in a trace",
         "source lines of a measurement do not match those in its trace",

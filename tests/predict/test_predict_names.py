@@ -7,6 +7,7 @@ import logging
 import pickle
 import subprocess
 import sys
+import warnings
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -151,3 +152,13 @@ for _ in range(2):
 def test_nothing_of_a_prediction_stays_in_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_module_is_scripted_while_its_functions_are_followed() -> None:
+    """`torch.jit.script` knows `has_torch_function` and its like by identity, so these stay what they are."""
+    with predict_syncs(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        values = nn.functional.dropout(on_gpu(), 0.5)
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Softmax(dim=-1)).eval())
+        assert values.is_cuda
+    assert scripted(torch.ones(3, 4)).shape == (3, 4)

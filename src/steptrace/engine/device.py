@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from steptrace.engine.rank_record import GpuInUse
 from steptrace.rank import this_rank
+from steptrace.torch_names import private
 
 
 class Clock:
@@ -129,9 +130,10 @@ class MemoryLook:
 
     def note_workspaces(self) -> None:
         """Add cuBLAS's workspaces, which are freed to count them: to be called after the last step."""
-        if current_clock().on_gpu:
+        clear = private("torch._C._cuda_clearCublasWorkspaces")
+        if current_clock().on_gpu and clear is not None:
             before = torch.cuda.memory_allocated()
-            torch._C._cuda_clearCublasWorkspaces()
+            clear()
             self.record["held"]["workspaces"] = before - torch.cuda.memory_allocated()
 
 

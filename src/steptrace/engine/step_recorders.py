@@ -9,23 +9,25 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from steptrace.engine.frames import Site, calling_site, frames_from, program_site, trace_file_name
 from steptrace.engine.recording import profiler_is_on, refuse_other_profilers
+from steptrace.torch_names import private
 
+_DispatchMode: Final[Any] = private("torch.utils._python_dispatch.TorchDispatchMode") or object
+_MODES_OFF: Final[Any] = private("torch.utils._python_dispatch._disable_current_modes") or nullcontext
 _LOG: Final = logging.getLogger("steptrace.capture")
 #: PyTorch's name of the function that runs a backward pass.
 _ENGINE = "_engine_run_backward"
 #: The dispatch key of operators that are made of others, and those of kernels for a device.
-_COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
+_COMPOSITE: Final[Any] = getattr(private("torch._C.DispatchKey"), "CompositeImplicitAutograd", None)
 _OF_A_DEVICE: Final = ("CPU", "CUDA")
 #: Calls that are recorded as one: owner, name, and what a trace calls them. Those that wait are no operators. The last
 #: is made of others where a dispatch mode is on, and its copies could not be matched with a trace's.
@@ -59,7 +61,7 @@ class OpLine:
     program: Site | None = None
 
 
-class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
     """Records an `OpLine` for every operator dispatched, and every one of `_CALLS`, while it is active.
 
     A step may begin and end inside a label of the program's, as where `optimizer.step()` is called within
@@ -68,7 +70,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.lines: list[OpLine] = []
         # Plain lists and dicts instead of thread-local ones: on a GPU the backward pass runs in a thread of its own.
         self._labels: list[str] = []
@@ -83,14 +85,14 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             real = getattr(owner, name)
             self._replaced.append((owner, name, real))
             setattr(owner, name, self._noting(real, shown))
-        return super().__enter__()  # type: ignore[no-untyped-call]
+        return super().__enter__()
 
     def __exit__(self, *error: Any) -> Any:
         """End."""
         while self._replaced:
             setattr(*self._replaced.pop())
         self._name_earlier_labels()
-        return super().__exit__(*error)  # type: ignore[no-untyped-call]
+        return super().__exit__(*error)
 
     def _name_earlier_labels(self) -> None:
         """Give the labels that were open at the recorder's begin to the operators recorded inside them.
@@ -117,7 +119,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             label, phase = (None, None) if _is_call_that_waits(name) else self._part()
             self.lines.append(OpLine(name, label, phase, *sites))
             first = _next_sequence_nr()
-            with _disable_current_modes():
+            with _MODES_OFF():
                 result = call(*args, **kwargs)
             self._forward_sites |= dict.fromkeys(range(first, _next_sequence_nr()), sites)
             return result
@@ -192,11 +194,11 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sites
 
 
-class _Insides(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Insides(_DispatchMode):  # type: ignore[misc]
     """Shows a recorder the operators that another one is made of."""
 
     def __init__(self, recorder: OpLineRecorder) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._recorder = recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

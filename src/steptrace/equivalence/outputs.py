@@ -12,14 +12,16 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from steptrace.errors import TrainError
+from steptrace.torch_names import private
 from steptrace.train.loop import Batch, to_device
 from steptrace.train.precision import Precision
 from steptrace.train.setup import seed_everything
 
+#: The class of all dropout layers.
+_DropoutNd: Final[Any] = private("torch.nn.modules.dropout._DropoutNd") or nn.Dropout
 #: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.
 _SCALE_BACKOFFS: Final = 16
 
@@ -145,4 +147,5 @@ def _dropped(module: _DropoutNd, draw: torch.Generator, values: Tensor) -> Tenso
     whole = values.ndim if isinstance(module, nn.Dropout) else 2  # the others drop channels
     shape = [length if axis < whole else 1 for axis, length in enumerate(values.shape)]
     kept = torch.rand(shape, generator=draw) >= module.p
-    return values * kept.to(values.device) / (1 - module.p)
+    dropped: Tensor = values * kept.to(values.device) / (1 - module.p)
+    return dropped

@@ -124,16 +124,21 @@ class _Globals(dict[str, Any]):
 
 @cache
 def _called(func: Any) -> tuple[Any, Callable[..., Any] | None]:
-    """What is called in place of a function, and the same without its question."""
+    """The function that is called in place of one, and a copy of it that skips the `__torch_function__` check."""
     func = _REPLACED.get(func, func)
     return func, _without_question(func)
 
 
 def _without_question(func: Any) -> Callable[..., Any] | None:
-    """One of PyTorch's functions written in Python, less its first question: whether a mode wants to replace it.
+    """A copy of one of PyTorch's Python functions that does not ask whether a mode wants to replace it.
 
-    This mode has just been asked. While it is, PyTorch leaves it out, so that "cuda" would mean nothing to the
-    functions called within, nor to the program's own hooks in a backward pass; and entering it again would ask again.
+    This mode has just been asked. While a mode is asked, PyTorch leaves it out. Then "cuda" would mean nothing to the
+    functions called within, nor to the program's own hooks in a backward pass. Entering the mode again would ask again,
+    without end, and PyTorch has no way to decline: what a mode returns is the result.
+
+    The copy has globals of its own, in which `has_torch_function` and its like say no. These names are not replaced in
+    PyTorch's modules, since `torch.jit.script` knows them by their identity: a program that scripts a module meanwhile
+    would fail. None for a function that is not written in Python, or does not ask.
     """
     while hasattr(func, "__wrapped__") and not func.__globals__["__name__"].startswith("torch."):
         func = func.__wrapped__  # someone's wrapper: PyTorch's own function inside it asks, so the wrapper has run

@@ -32,6 +32,7 @@ from steptrace.errors import TrainError
 from steptrace.machine import cpu_count
 from steptrace.processes import die_with
 from steptrace.rank import Rank, this_rank
+from steptrace.torch_names import has
 
 #: Timeout of a rank's wait for the others, at the start and in any collective.
 TIMEOUT: Final = timedelta(minutes=5)
@@ -179,6 +180,8 @@ def _ring_share(ranks: int) -> float:
 
 def bucket_bytes(model: Any) -> tuple[int, ...] | None:
     """Bytes of each bucket that PyTorch reduces, in its order; None if it does not log them."""
+    if not has("torch.nn.parallel.DistributedDataParallel._get_ddp_logging_data"):
+        return None
     logged = model._get_ddp_logging_data()  # private, but the only source
     text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes")
     return tuple(map(int, text.split(","))) if text else None
