@@ -31,7 +31,7 @@ def _events(document: Any) -> list[dict[str, Any]]:
 
 
 def _figures(trace: Trace, step: int) -> dict[str, Any]:
-    """Figures of one step, none of which speaks of where in the trace it lies."""
+    """Figures of one step that do not depend on where in the trace it lies, or on the steps before it."""
     row = int((trace.steps["index"] == step).to_numpy().argmax())
     start = int(trace.steps["ts"].iloc[row])
     costs = sync_costs(trace)
@@ -39,7 +39,7 @@ def _figures(trace: Trace, step: int) -> dict[str, Any]:
     columns = ["kind", "dur", "blocked_ns", "exposed_idle_ns", "file", "line", "function", "op", "label", "phase"]
     memory = trace.memory[(trace.memory["ts"] >= start) & (trace.memory["ts"] < start + trace.steps["host_dur"][row])]
     return {
-        "times": step_times(trace).drop(columns="start_ns").iloc[row].to_dict(),
+        "times": step_times(trace).drop(columns=["start_ns", "length_ns"]).iloc[row].to_dict(),
         "counts": [sum(count(trace)[row : row + 1]) for count in (kernels_per_step, operators_per_step)],
         "syncs": costs.assign(ts=costs["ts"] - start)[["ts", *columns]].astype(object).to_dict("records"),
         "memory": memory["bytes"].tolist(),

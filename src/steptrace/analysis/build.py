@@ -12,11 +12,11 @@ import pandas as pd
 
 from steptrace.analysis import ranks as across_ranks
 from steptrace.analysis.common import registry
-from steptrace.analysis.common.call_tree import call_tree
+from steptrace.analysis.common.call_tree import call_tree, kernel_nodes
 from steptrace.analysis.common.labels import is_training
 from steptrace.analysis.communication import collective_times, host_compute
 from steptrace.analysis.memory import memory_blocks
-from steptrace.analysis.overview import step_figures
+from steptrace.analysis.overview import operator_times, step_figures
 from steptrace.analysis.rank_waits import with_waiting
 from steptrace.analysis.steps import mean_ns, steps_alike, unprofiled_steps
 from steptrace.documents.subject import modules_in
@@ -35,15 +35,22 @@ modules_in("steptrace.analysis")  # each attaches what it computes to the regist
 
 
 def write_tables(trace: Trace, folder: Path) -> None:
-    """Write every table to `folder/<name>.parquet`."""
+    """Write every table to `folder/<name>.parquet`; of a large one only what is read from it is then remembered."""
     if len(trace.memory):
         write_all({"memory_blocks": memory_blocks(trace)}, folder)
     write_all({name: getattr(trace, name) for name in TABLES}, folder)
     for name, compute in registry.tables_of_call_tree().items():
         write_all({name: compute(trace)}, folder)
+    kernel_nodes(trace)
+    operator_times(trace)
     forget(trace, call_tree)  # what is left needs its memory
+    readers = registry.readers()
     for name, compute in registry.other_tables().items():
         write_all({name: compute(trace)}, folder)
+        for read in readers.get(name, ()):
+            read(trace)
+        if name in readers:
+            forget(trace, compute)
 
 
 def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.activity import left_over
-from steptrace.analysis.common.registry import table, table_part
+from steptrace.analysis.common.registry import reads, table, table_part
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.copies import Copy, CopyRate
 from steptrace.documents.table import frame_of, validate
@@ -45,6 +45,7 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
 
 
 @table_part("copies")
+@reads("copy_rates")
 @once
 def copies(trace: Trace) -> pd.DataFrame:
     """The kinds of copies with their bytes, time and rates, the most time first (table `copies`).

@@ -302,7 +302,8 @@ def critical_paths(trace: Trace) -> pd.DataFrame:
 
 def _walk(nodes: Nodes, steps: Steps) -> pd.DataFrame:
     """The parts of each step's path without empty ones; neighbours of one kind on one thread are joined."""
-    before, time = nodes.before.tolist(), nodes.time.tolist()
+    # Views give Python's numbers, as lists do; lists of all nodes would be the peak of memory.
+    before, time = memoryview(nodes.before), memoryview(nodes.time)
     walked: list[int] = []
     counts = []
     for node, begin in zip(nodes.step_ends.tolist(), steps.begin.tolist(), strict=True):

@@ -271,10 +271,11 @@ def _host_tables(trace: Trace) -> list[pd.DataFrame]:
 def bursts_of(trace: Trace, steps: Steps, threads: list[int]) -> Ints:
     """Rows `(thread, start, end)`: spans in which another training thread worked for the steps' own."""
     bursts: list[tuple[int, int, int]] = []
-    events = _spans(trace, steps, [*threads, steps.thread]) if threads else {}
-    busy = {thread: intervals.union(events[thread]) for thread in threads if thread in events}
-    none = np.empty(0, dtype=np.int64)
-    edges = intervals.distinct(events[steps.thread]) if busy and steps.thread in events else none
+    events = _spans(trace, steps, threads) if threads else {}
+    busy = {thread: intervals.union(events.pop(thread)) for thread in threads if thread in events}
+    # The other threads' events are gone by now: those of all threads at once would be the peak of memory.
+    own = _spans(trace, steps, [steps.thread]).get(steps.thread, intervals.empty()) if busy else intervals.empty()
+    edges = intervals.distinct(own)
     for thread, spans in busy.items():
         gap = np.searchsorted(edges, spans[:, 0], side="right")
         inside = np.searchsorted(edges, spans[:, 1], side="left") <= gap
@@ -293,7 +294,11 @@ def _spans(trace: Trace, steps: Steps, threads: list[int]) -> dict[int, Spans]:
         inside &= ts < steps.last_on_host
         of_thread.append(thread[inside])
         parts.append(intervals.spans(ts[inside], end[inside]))
-    thread = np.concatenate(of_thread)
-    order = np.argsort(thread, kind="stable")
-    used, first = np.unique(thread[order], return_index=True)
-    return dict(zip(used.tolist(), np.split(np.concatenate(parts)[order], first[1:]), strict=False))
+    thread, spans = np.concatenate(of_thread), np.concatenate(parts)
+    of_thread.clear()
+    parts.clear()
+    if len(threads) > 1:
+        order = np.argsort(thread, kind="stable")
+        thread, spans = thread[order], spans[order]
+    used, first = np.unique(thread, return_index=True)
+    return dict(zip(used.tolist(), np.split(spans, first[1:]), strict=False))

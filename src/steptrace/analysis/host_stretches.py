@@ -16,7 +16,7 @@ from steptrace.documents.subject import Absence
 from steptrace.documents.subjects.host_stretches import LEAST_NS, HostStretch
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import references, spans_of
+from steptrace.trace.columns import references, union_of
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.source import sites_of
 
@@ -35,11 +35,11 @@ def host_stretches(trace: Trace) -> pd.DataFrame:
     spans, thread = _stretches(trace)
     if not len(spans):
         return frame_of(HostStretch)
-    calls = trace.launches[on_training(trace, trace.launches)]
+    calls = union_of(trace.launches, on_training(trace, trace.launches))
     stretches = _sites(trace, spans, thread).assign(
         host_ns=spans[:, 1] - spans[:, 0],
         loader_ns=intervals.measure_within(loader_spans(trace), *spans.T),
-        calls_ns=intervals.measure_within(intervals.union(spans_of(calls)), *spans.T),
+        calls_ns=intervals.measure_within(calls, *spans.T),
     )
     groups = stretches.groupby(_KEYS, dropna=False, sort=False)
     table = groups.agg(
@@ -57,13 +57,13 @@ def host_stretches(trace: Trace) -> pd.DataFrame:
 def _steps_with_operators(trace: Trace) -> pd.DataFrame:
     """`ts`, `host_dur` and `thread` of each step with an operator in it: of the others none were recorded."""
     steps = trace.steps[["ts", "host_dur", "thread"]]
-    operators = intervals.union(spans_of(trace.ops[on_training(trace, trace.ops)]))
+    operators = union_of(trace.ops, on_training(trace, trace.ops))
     return steps[intervals.measure_within(operators, steps["ts"], steps["ts"] + steps["host_dur"]) > 0]
 
 
 def _stretches(trace: Trace) -> tuple[Spans, Ints]:
     """The spans of the stretches, in order, and the thread of the step that each lies in."""
-    operators = intervals.union(spans_of(trace.ops[on_training(trace, trace.ops)]))
+    operators = union_of(trace.ops, on_training(trace, trace.ops))
     spans, threads = [intervals.empty()], [np.empty(0, dtype=np.int64)]
     for start, length, thread in _steps_with_operators(trace).itertuples(index=False):
         free = intervals.complement(operators, int(start), int(start + length))

@@ -6,7 +6,7 @@ one's end, as in `steptrace.analysis.common.division`; without, it reaches from 
 is listed but not counted as idle.
 """
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from steptrace.analysis.common.activity import activity, left_over
 from steptrace.analysis.common.gaps import first_work, gap_causes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
-from steptrace.analysis.common.registry import part, table
+from steptrace.analysis.common.registry import part, reads, table
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.table import frame_of, plain, rows, validate
 from steptrace.intervals import Ints, Spans
@@ -69,6 +69,8 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 @part("idle")
+@reads("idle_gaps")
+@once
 def idle(trace: Trace) -> Idle:
     """Idle time by stream and by the work after the gap, and the longest gaps; `overview` has it by cause.
 
@@ -109,6 +111,8 @@ MOST_GAPS, MOST_CALLS = 5, 3
 
 
 @part("host_gaps")
+@reads("idle_gaps")
+@once
 def host_gaps(trace: Trace) -> HostGaps | None:
     """The gaps of `idle_gaps` with the cause `host`; None without a GPU."""
     if trace.device is None:
@@ -116,38 +120,65 @@ def host_gaps(trace: Trace) -> HostGaps | None:
     start, end = trace.steps_span
     first, last = activity(trace).span
     gaps = idle_gaps(trace)
-    between = gaps[(gaps["cause"] == "host").to_numpy()]
-    ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
-    stop = np.concatenate([between["ts"] + between["dur"], [min(first, end), end]]).astype(np.int64).clip(max=end)
+    between = np.flatnonzero((gaps["cause"] == "host").to_numpy())
+    begun, ended = (edge[between] for edge in columns.start_end(gaps))
+    ts = np.concatenate([begun, [start, max(last, start)]]).astype(np.int64).clip(min=start)
+    stop = np.concatenate([ended, [min(first, end), end]]).astype(np.int64).clip(max=end)
     length = np.maximum(stop - ts, 0)
     # A copy of the other columns would be the summary's peak of memory.
-    calls = trace.launches[["ts", "dur", "name"]][on_training(trace, trace.launches)]
-    ops = trace.ops[["ts", "dur"]][on_training(trace, trace.ops)]
-    long = calls[(calls["dur"] >= LONG_CALL_NS).to_numpy()]
-    in_long, in_calls, in_ops = (intervals.union(columns.spans_of(events)) for events in (long, calls, ops))
+    called, calls = on_training(trace, trace.launches), trace.launches[["ts", "dur", "name"]]
+    in_long = columns.union_of(calls, called & (calls["dur"] >= LONG_CALL_NS).to_numpy())
+    in_calls = columns.union_of(calls, called)
+    in_ops = columns.union_of(trace.ops, on_training(trace, trace.ops))
+    calls = calls[called]
     counted = slice(None) if len(trace.steps) else slice(len(between))
     longest = [int(k) for k in np.argsort(-length, kind="stable")[:MOST_GAPS] if length[k]]
     return HostGaps(
         gap_ns=int(length[counted].sum()),
         long_call_ns=_filled(in_long, ts[counted], stop[counted]),
-        gaps=tuple(_gap(between, k, int(ts[k]), int(stop[k]), calls) for k in longest),
+        gaps=tuple(_gap(gaps, between, k, int(ts[k]), int(stop[k]), calls) for k in longest),
         call_ns=_filled(in_calls, ts[counted], stop[counted]),
-        op_ns=_filled(intervals.subtract(in_ops, in_calls), ts[counted], stop[counted]),
+        op_ns=_filled_beside(in_ops, in_calls, ts[counted], stop[counted]),
     )
 
 
-def _gap(between: pd.DataFrame, k: int, ts: int, stop: int, calls: pd.DataFrame) -> HostGap:
-    """The k-th gap; the time before the GPU's first work and after its last come at the end."""
+def _gap(gaps: pd.DataFrame, between: Ints, k: int, ts: int, stop: int, calls: pd.DataFrame) -> HostGap:
+    """The k-th gap of the rows `between`; the time before the GPU's first work and after its last come at the end."""
     where: Literal["between", "before", "after"] = "before" if k == len(between) else "after"
     op = label = None
     if k < len(between):
-        where, op, label = "between", *(plain(between[name].iloc[k]) for name in ("op", "label"))
+        where, op, label = "between", *(plain(gaps[name].iloc[between[k]]) for name in ("op", "label"))
     return HostGap(where=where, ts=ts, dur=stop - ts, op=op, label=label, calls=_by_name(calls, ts, stop))
 
 
 def _filled(spans: Spans, start: Ints, end: Ints) -> int:
     """The time that the spans take of these gaps, in ns."""
     return int(intervals.measure_within(spans, start, np.maximum(start, end)).sum())
+
+
+#: So many gaps are looked at at a time.
+_AT_ONCE: Final = 1 << 14
+
+
+def _filled_beside(spans: Spans, others: Spans, start: Ints, end: Ints) -> int:
+    """The time that the spans take of these gaps outside of `others`, in ns.
+
+    In portions: the difference of the two sets would be several times the size of both.
+    """
+    order = np.argsort(start, kind="stable")
+    total = 0
+    for portion in np.array_split(order, len(order) // _AT_ONCE + 1):
+        if len(portion):
+            begin, stop = start[portion], np.maximum(start[portion], end[portion])
+            near, beside = (_between(of, int(begin[0]), int(stop.max())) for of in (spans, others))
+            total += _filled(intervals.subtract(near, beside), begin, stop)
+    return total
+
+
+def _between(spans: Spans, start: int, end: int) -> Spans:
+    """Those of a normal-form set that reach into `[start, end)`."""
+    first, stop = np.searchsorted(spans[:, 1], start, side="right"), np.searchsorted(spans[:, 0], end, side="left")
+    return spans[first : max(stop, first)]
 
 
 def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.activity import activity, left_over
-from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_nodes
+from steptrace.analysis.common.call_tree import LABEL, OP, call_tree, inside_same, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.base import Document, field, key
@@ -118,10 +118,8 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
     A call is left out if its caller launched exactly the same work.
     """
     tree = call_tree(trace)
-    calls = _calls(trace, tree)
     node, order = _work_by_call(trace)
-    at_node = np.searchsorted(node, calls["row"].to_numpy())
-    after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
+    calls, at_node, after_node = _calls(trace, tree, node)
     # The time of each launch on a training thread; work of other threads comes last.
     launch_ts = tree["ts"].to_numpy()[node]
     launched = np.where(on_training(trace, tree[["thread"]].iloc[node]), launch_ts, np.iinfo(np.int64).max)
@@ -178,16 +176,31 @@ def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
     return tuple(most)
 
 
-def _calls(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
-    """The outermost calls of each operator and label; `row` is their row of the tree."""
-    wanted = tree["kind"].isin(["op", "label"]).to_numpy() & ~marks_steps(tree)
-    kind, code = (tree[column].cat.codes.to_numpy().astype(np.int32) for column in ("kind", "name"))
-    key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code + 1, 0)
-    outermost = wanted & ~inside_same(key, tree["size"].to_numpy())
-    calls = tree.loc[outermost, ["kind", "name", "thread", "size", "ts", "host_ns"]]
-    calls.insert(0, "row", np.flatnonzero(outermost))
-    result: pd.DataFrame = calls.assign(training=on_training(trace, calls)).reset_index(drop=True)
-    return result
+def _calls(trace: Trace, tree: pd.DataFrame, node: Ints) -> tuple[pd.DataFrame, Ints, Ints]:
+    """The outermost calls of each operator and label, operators with too little work left out.
+
+    Args:
+        trace: the trace.
+        tree: its call tree.
+        node: the rows of the tree that launched work, in order.
+
+    Returns the calls, and for each the range of `node` that lies in its subtree.
+    """
+    kind, size = tree["kind"].cat.codes.to_numpy(), tree["size"].to_numpy()
+    wanted = ((kind == OP) | (kind == LABEL)) & ~marks_steps(tree)
+    key = kind.astype(np.int32)
+    key *= len(tree["name"].cat.categories)
+    key += tree["name"].cat.codes.to_numpy()
+    key += 1
+    key[~wanted] = 0
+    wanted &= ~inside_same(key, size)
+    del key
+    # A label may have work of other threads. Most operators launch little: a table of them all would take far more.
+    wanted &= (kind == LABEL) | (tree["kernels"].to_numpy(dtype=np.int32, na_value=0) >= MINIMUM_LENGTH)
+    rows = np.flatnonzero(wanted)
+    first, stop = np.searchsorted(node, rows), np.searchsorted(node, rows + size[rows])
+    calls = tree[["kind", "name", "thread", "ts", "host_ns"]].iloc[rows].reset_index(drop=True)
+    return calls.assign(training=on_training(trace, calls)), first, stop
 
 
 def _work_by_call(trace: Trace) -> tuple[Ints, Ints]:

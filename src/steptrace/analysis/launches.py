@@ -15,7 +15,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.activity import left_over
 from steptrace.analysis.common.gaps import waits_for_event
-from steptrace.analysis.common.registry import part, table
+from steptrace.analysis.common.registry import part, reads, table
 from steptrace.documents.base import Document, field, key, reference
 from steptrace.documents.launches import Distribution, LaunchCall, Launches
 from steptrace.documents.table import frame_of, rows, validate
@@ -55,20 +55,28 @@ class LaunchTime(Document, frozen=True):
 @once
 def launch_times(trace: Trace) -> pd.DataFrame:
     """Each call that put work on a GPU, whatever its name, with the times of both (table `launch_times`)."""
+    # A separate call, so that its arrays are freed before the columns become a table.
+    return frame_of(LaunchTime, _columns(trace))
+
+
+def _columns(trace: Trace) -> dict[str, Any] | tuple[()]:
+    """Columns of `launch_times`; no rows without work."""
     device = trace.device
     here = (trace.kernels["device"] == device).to_numpy()
-    free = ended_before(trace.kernels[here], ["stream"])  # in order of start, as `kernels` is
+    free = ended_before(trace.kernels[["ts", "dur", "stream"]][here], ["stream"])  # in order of start, as `kernels` is
     linked = trace.kernels["launch"].notna().to_numpy()
-    kernels, free = trace.kernels[here & linked], free[linked[here]]
+    # Of the columns that are read alone: copies of all of them would be the peak of memory.
+    kernels = trace.kernels[["ts", "dur", "stream", "category", "launch"]][here & linked]
+    free = free[linked[here]]
     if len(kernels) == 0:
-        return frame_of(LaunchTime)
+        return ()
     launch = row_numbers(kernels["launch"])
     # By launch, then start: the first row of each launch is its first activity.
     order = np.lexsort((kernels["ts"].to_numpy(), launch))
     launch, free, kernels = launch[order], free[order], kernels.iloc[order]
     first = np.flatnonzero(np.append(True, launch[1:] != launch[:-1]))
     row, start = launch[first], kernels["ts"].to_numpy()[first]
-    call = trace.launches.iloc[row]
+    call = trace.launches[["ts", "dur", "name", "op", "step"]].iloc[row]
     host = call["dur"].to_numpy()
     number = np.repeat(np.arange(len(first)), activities := np.diff(np.append(first, len(launch))))
     begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
@@ -78,25 +86,22 @@ def launch_times(trace: Trace) -> pd.DataFrame:
     dependency = np.where(waits_for_event(trace, row), delay - queueing, 0)
     kind = map_names(kernels["category"].iloc[first], lambda name: _KINDS.get(name, "kernel"), object)
     kind[map_names(call["name"], _GRAPH.search)] = "graph"
-    return frame_of(
-        LaunchTime,
-        {
-            "launch": row,
-            "call": call["name"].to_numpy(dtype=object),
-            "kind": kind,
-            "op": texts(trace.ops["name"], row_numbers(call["op"])),
-            "step": references(row_numbers(call["step"])),
-            "device": device,
-            "stream": kernels["stream"].to_numpy()[first],
-            "activities": activities,
-            "host_ns": host,
-            "device_ns": intervals.measure_by_group(number, begin, end, len(first)),
-            "delay_ns": delay,
-            "queueing_ns": queueing,
-            "dependency_ns": dependency,
-            "latency_ns": delay - queueing - dependency,
-        },
-    )
+    return {
+        "launch": row,
+        "call": call["name"].to_numpy(dtype=object),
+        "kind": kind,
+        "op": texts(trace.ops["name"], row_numbers(call["op"])),
+        "step": references(row_numbers(call["step"])),
+        "device": device,
+        "stream": kernels["stream"].to_numpy()[first],
+        "activities": activities,
+        "host_ns": host,
+        "device_ns": intervals.measure_by_group(number, begin, end, len(first)),
+        "delay_ns": delay,
+        "queueing_ns": queueing,
+        "dependency_ns": dependency,
+        "latency_ns": delay - queueing - dependency,
+    }
 
 
 @once
@@ -119,6 +124,8 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
 
 
 @part("launches")
+@reads("launch_times")
+@once
 def launches(trace: Trace) -> Launches | None:
     """Sum, median, 95th percentile and maximum of each time; counts; by call. None without a GPU."""
     device, kernels = trace.device, trace.kernels

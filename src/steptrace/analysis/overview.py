@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from steptrace.analysis.common.activity import activity, sm_weighted_ns
 from steptrace.analysis.common.call_tree import call_tree, device_time_by
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
-from steptrace.analysis.common.registry import part, table
+from steptrace.analysis.common.registry import part, reads, table
 from steptrace.documents.overview import Overview, TopOperator
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, measure_within
@@ -54,7 +54,17 @@ def overview(trace: Trace) -> Overview | None:
     )
 
 
-@table("top_operators", TopOperator, of_call_tree=True)
+@once
+def operator_times(trace: Trace) -> pd.DataFrame:
+    """The `calls` of each operator by its name, and `host_self_ns`: their own time on the host, summed."""
+    tree = call_tree(trace)
+    own = tree[["name", "host_self_ns"]][(tree["kind"] == "op").to_numpy()]
+    by_name = own.groupby("name", observed=True)["host_self_ns"]
+    return pd.DataFrame({"calls": by_name.size(), "host_self_ns": by_name.sum()}).rename(index=str)
+
+
+@table("top_operators", TopOperator)
+@reads("kernel_origins")
 @once
 def top_operators(trace: Trace) -> pd.DataFrame:
     """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.
@@ -62,9 +72,7 @@ def top_operators(trace: Trace) -> pd.DataFrame:
     All GPU time of the steps gets a row, communication under the operator that launched it, work without one under
     null, so shares are of all of it. Operators without GPU work follow; wrappers of the autograd engine are left out.
     """
-    tree = call_tree(trace)
-    by_name = tree[(tree["kind"] == "op").to_numpy()].groupby("name", observed=True)["host_self_ns"]
-    ops = pd.DataFrame({"calls": by_name.size(), "host_self_ns": by_name.sum()}).rename(index=str)
+    ops = operator_times(trace)
     own = [name for name in map(str, ops.index) if is_own_operator(name)]
     names: list[str | None] = [*own]
     device_ns: list[int] | None = None

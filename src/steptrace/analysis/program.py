@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.call_tree import call_tree, device_time_by, inside_same
-from steptrace.analysis.common.registry import part, table
+from steptrace.analysis.common.registry import part, reads, table
 from steptrace.documents.program import FunctionTime, LineTime, Program
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints
@@ -19,6 +19,8 @@ _LINE = ["file", "line", "function", "code"]
 
 
 @part("program")
+@reads("kernel_origins")
+@once
 def program(trace: Trace) -> Program:
     """GPU time by source line (None without a GPU), and the functions with the most host time."""
     by_line = None
@@ -62,9 +64,9 @@ def function_times(trace: Trace) -> pd.DataFrame:
 
 def _around(inside: Mask, size: Ints) -> Mask:
     """Which events of a tree have one of `inside` in their subtree, themselves left out."""
-    before = np.concatenate([[0], np.cumsum(inside)])
-    row = np.arange(len(size))
-    return np.asarray(before[row + size] > before[row + 1])
+    before = np.zeros(len(inside) + 1, dtype=np.int32)
+    np.cumsum(inside, out=before[1:])
+    return np.asarray(before[np.arange(len(size), dtype=np.int32) + size] > before[1:])
 
 
 def _named(frame: str) -> str:

@@ -19,7 +19,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.activity import left_over
 from steptrace.analysis.common.division import gpu_window
-from steptrace.analysis.common.registry import table, table_part
+from steptrace.analysis.common.registry import reads, table, table_part
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.streams import Queue, QueueLength, Stream, StreamsAtOnce
 from steptrace.documents.table import frame_of
@@ -75,7 +75,6 @@ def streams(trace: Trace) -> pd.DataFrame:
     return frame_of(Stream, columns).sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-@once
 def _streams(trace: Trace) -> _Streams:
     """The streams with work in the window."""
     low, high = gpu_window(trace)
@@ -129,6 +128,7 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
 
 
 @table_part("queues")
+@reads("queue_lengths")
 @once
 def queues(trace: Trace) -> pd.DataFrame:
     """The series of `queue_lengths` summarised by time, the busiest stream first (table `queues`)."""

@@ -3,7 +3,8 @@
 It holds the events of the step, back to the launches of the GPU work that runs in it and to the work before it, and on
 to the first work launched after it, since the idle time between these is part of the cost of the step's waits. Spans
 that reach beyond are cut, other events keep their text; other steps are not marked. So the step's figures are those of
-the full trace. Figures of the whole excerpt are not the trace's.
+the full trace, except `length_ns`: it counts from the end of the work of the step before, which is not in the excerpt.
+Figures of the whole excerpt are not the trace's.
 """
 
 import gzip

@@ -134,6 +134,7 @@ def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
     return sums
 
 
+@once
 def kernel_nodes(trace: Trace) -> Ints:
     """Row of `call_tree` of the call that launched each GPU activity, -1 without one in the trace."""
     return take(
@@ -141,7 +142,7 @@ def kernel_nodes(trace: Trace) -> Ints:
     )
 
 
-@table("kernel_origins", KernelOrigin, of_call_tree=True)
+@table("kernel_origins", KernelOrigin)
 @once
 def kernel_origins(trace: Trace) -> pd.DataFrame:
     """Operator, label and source line of each GPU activity: the table `kernel_origins`.

@@ -31,6 +31,7 @@ _Part = TypeVar("_Part", bound=PartFunction)
 _tables: Final[dict[str, TableFunction]] = {}
 _of_call_tree: Final[set[str]] = set()
 _row_types: Final[dict[str, type[Document]]] = {}
+_before_forgotten: Final[dict[str, list[PartFunction]]] = {}
 _parts: Final[dict[str, PartFunction]] = {}
 _absences: Final[dict[str, AbsenceFunction]] = {}
 
@@ -65,6 +66,28 @@ def table(name: str, rows: type[Document] | None = None, *, of_call_tree: bool =
         return compute
 
     return attach
+
+
+def reads(name: str) -> Callable[[_Part], _Part]:
+    """Say that a function reads a table with a row for each event, which is not needed once it has.
+
+    `analyze` calls the function as soon as the table is written, and then forgets the table: such tables kept beside
+    one another were its peak of memory. The function is to remember its result, by `once`.
+
+    Args:
+        name: of the table, which may be attached later.
+    """
+
+    def attach(compute: _Part) -> _Part:
+        _before_forgotten.setdefault(name, []).append(compute)
+        return compute
+
+    return attach
+
+
+def readers() -> Mapping[str, list[PartFunction]]:
+    """The functions that read tables which are then forgotten, by the table's name."""
+    return _before_forgotten
 
 
 def part(name: str, *, absent: AbsenceFunction | None = None) -> Callable[[_Part], _Part]:
