@@ -303,7 +303,7 @@ def critical_paths(trace: Trace) -> pd.DataFrame:
 def _walk(nodes: Nodes, steps: Steps) -> pd.DataFrame:
     """The parts of each step's path without empty ones; neighbours of one kind on one thread are joined."""
     # Views give Python's numbers, as lists do; lists of all nodes would be the peak of memory.
-    before, time = memoryview(nodes.before), memoryview(nodes.time)
+    before, time = nodes.before.data, nodes.time.data
     walked: list[int] = []
     counts = []
     for node, begin in zip(nodes.step_ends.tolist(), steps.begin.tolist(), strict=True):

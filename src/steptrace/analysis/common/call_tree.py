@@ -178,7 +178,7 @@ def device_time_by(trace: Trace, keys: list[str]) -> pd.DataFrame:
     return table.sort_values("device_ns", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def inside_same(key: Ints, size: Ints) -> Mask:
+def inside_same(key: Rows, size: Rows) -> Mask:
     """Whether each row of a tree lies in the subtree of another with the same key, a small number."""
     inside = np.empty(len(key), dtype=np.int8)
     arrays = (np.ascontiguousarray(column, dtype=np.int32) for column in (key, size))
