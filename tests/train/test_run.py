@@ -93,10 +93,10 @@ def test_what_fails_at_the_end_leaves_no_record(trained, tmp_path, monkeypatch):
     def fails_at_its_end(*given):
         with real(*given) as parts:
             yield parts
-        raise OSError("the loader's workers could not be ended")
+        raise RuntimeError("the loader's workers could not be ended")
 
     monkeypatch.setattr(train_main, "training", fails_at_its_end)
-    with pytest.raises(OSError, match="could not be ended"):
+    with pytest.raises(RuntimeError, match="could not be ended"):
         trained()
     assert not (tmp_path / "run" / "run.json").exists()
 

@@ -32,6 +32,7 @@ class Efficiency:
         memory: share of the bandwidth.
         floor_us: of each launch, beside that.
         turn_us: of each wait for the memory, or time step, one after another.
+        spread_turn: standard deviation of log(turn_us).
         spread_arithmetic: standard deviation of log(arithmetic) from GPU to GPU and from program to program.
         spread_memory: of log(memory).
         shape: of a single shape's time.
@@ -44,6 +45,7 @@ class Efficiency:
     memory: float = 0.5
     floor_us: float = 2.5
     turn_us: float = 0.4
+    spread_turn: float = 0.4
     spread_arithmetic: float = 0.3
     spread_memory: float = 0.3
     shape: float = 0.15

@@ -72,7 +72,12 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
             of_bytes = by_bytes / _share(efficiency.memory, efficiency.spread_memory, f"{stream} memory")
             seconds = _both(seconds, of_bytes) if by_flop else of_bytes
         if kernel.turns:
-            waits = kernel.turns * 1e-6 * efficiency.turn_us * np.exp(0.4 * normal(f"{kernel.kind} turns"))
+            waits = (
+                kernel.turns
+                * 1e-6
+                * efficiency.turn_us
+                * np.exp(efficiency.spread_turn * normal(f"{kernel.kind} turns"))
+            )
             seconds = np.maximum(seconds, waits)
         deviation = efficiency.shape * normal(kernel.shape)
         seconds = seconds * np.exp(deviation + common)
