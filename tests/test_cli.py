@@ -299,6 +299,7 @@ def test_everything_but_training_imports_without_torch() -> None:
         "launch = ('hooks', 'modes', 'predict', 'probe')\n"
         "engine = ('device', 'frames', 'measure', 'nvml', 'step_counters', 'step_recorders')\n"
         "with_torch = (*('steptrace.engine.' + name for name in engine),\n"
+        "    'steptrace.equivalence.main', 'steptrace.equivalence.outputs', 'steptrace.equivalence.reference',\n"
         "    'steptrace.train', 'steptrace.workloads', 'steptrace.predict', 'steptrace.ext',\n"
         "    *('steptrace.launch.' + name for name in launch))\n"
         "for module in pkgutil.walk_packages(steptrace.__path__, 'steptrace.', onerror=lambda name: None):\n"

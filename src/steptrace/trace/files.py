@@ -313,6 +313,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         raise TraceError(f"cannot be opened ({why})", where=path_text(path)) from error
     with file:
         try:
+            file.seek(0)  # before it is read: a pipe that holds fewer bytes would be waited for
             beginning = file.read(4)
             file.seek(0)
         except OSError as error:  # a pipe, for one, cannot be read from its start again
