@@ -266,3 +266,20 @@ def test_the_version_of_a_package_that_the_users_code_imports_counts(tmp_path, m
         )
         assert current() != before
         assert current(installed=False) == without
+
+
+def test_modules_that_a_package_imports_by_its_name_alone_count(package):
+    (package / "work" / "build.py").write_text(
+        "from steptrace.subject import modules_in\nmodules_in('steptrace.train')\n"
+    )
+    before = code_digest(["steptrace.work.build"])
+    (package / "train" / "supervise.py").write_text("value = 2\n")
+    assert code_digest(["steptrace.work.build"]) != before
+
+
+def test_the_analysis_of_a_trace_depends_on_each_of_its_subjects():
+    (real,) = {path.parent for path in digest._PACKAGE.glob("analysis/idle.py")}
+    files = digest._PACKAGE.glob("analysis/*.py")
+    code = Code(Cache(real / "no-such-file"))
+    code.digest(["steptrace.commands.analyze"])
+    assert {path for path, _ in code._files} >= set(files)

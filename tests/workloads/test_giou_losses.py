@@ -249,7 +249,7 @@ def test_without_the_library_a_variant_is_refused_unless_the_twin_is_asked_for(k
     target = in_form(boxes, "padded")
     refused, allowed = kind(), kind(require_library=False)
     refused.ops = allowed.ops = twin
-    with pytest.raises(TrainError, match=r"(?s)nothing was built.*build\.log"):
+    with pytest.raises(TrainError, match=r"(?s)nothing was built.*prepare\.log"):
         refused(prediction, target)
     assert allowed(prediction, target).item() == pytest.approx(kind()(prediction, target).item(), rel=1e-6)
 

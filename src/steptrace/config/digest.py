@@ -28,6 +28,10 @@ _MOST_ENTRIES: Final = 20_000
 _PACKAGE = Path(steptrace.__file__).parent
 #: A folder with more files is probably a data or home directory.
 _MOST_FILES = 2_000
+#: A call of it imports all modules of the package that it names (`steptrace.documents.subject.modules_in`).
+_IMPORTS_PACKAGE: Final = "modules_in"
+#: Of what is kept of a file: raise it when a file of the same content is read in another way.
+_READING: Final = 2
 _SKIPPED: Final = ("__pycache__", "py.typed")
 #: Files that code reads by their names: settings and sources, also of other languages. Others may be what it writes.
 SETTINGS: Final = (".py", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h")
@@ -172,7 +176,7 @@ class Code:
         if (path, root) not in self._files:
             content = path.read_bytes()
             package = os.path.relpath(path.parent, root)
-            made_of = f"{sys.version} {package} {path.suffix}\0".encode() + content
+            made_of = f"{sys.version} {_READING} {package} {path.suffix}\0".encode() + content
             users = root != _PACKAGE.parent
             self._files[path, root] = _File(
                 *self._cache.get(made_of, lambda: _read(path, package, content, users=users))
@@ -256,6 +260,9 @@ def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:
                 base = ".".join([*above, *filter(None, [node.module])])
             yield base
             yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == _IMPORTS_PACKAGE:
+            names = (given.value for given in node.args if isinstance(given, ast.Constant))
+            yield from (f"{name}.*" for name in names if isinstance(name, str))
 
 
 def _named_settings(file: _File, beside: Path, root: Path, without: Collection[Path]) -> list[Path]:
