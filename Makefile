@@ -57,13 +57,15 @@ test-standin: $(VENV_STANDIN)/.installed-standin
 	$(VENV_STANDIN)/bin/pytest -m '(gpu or standin) and not gpu_values' $(ARGS)
 
 # Whether each release of PyTorch that is supported has the private names that steptrace uses (src/steptrace/torch_names.py),
-# and what a prediction does without one. An environment for each release below build/. A build for the CPU will do; where
-# pip finds one for CUDA only, it brings NVIDIA's packages (several GB). TORCH_PIP: options for pip, such as an index.
+# what a prediction does without one, and whether Dynamo says what it compiles in words that are known. An environment
+# for each release below build/. A build for the CPU will do; where pip finds one for CUDA only, it brings NVIDIA's
+# packages (several GB). TORCH_PIP: options for pip, such as an index.
 TORCH_RELEASES ?= 2.11 2.12 2.13 2.14
 .PHONY: test-torch
 test-torch: $(TORCH_RELEASES:%=test-torch-%)
 test-torch-%: build/torch-%/.installed
-	PYTHONPATH=src build/torch-$*/bin/python -m pytest -n0 -p no:cacheprovider tests/predict/test_torch_names.py $(ARGS)
+	PYTHONPATH=src build/torch-$*/bin/python -m pytest -n0 -p no:cacheprovider \
+	  tests/predict/test_torch_names.py tests/engine/test_compilations.py $(ARGS)
 build/torch-%/.installed:
 	$(PYTHON) -m venv build/torch-$*
 	build/torch-$*/bin/pip install -q $(TORCH_PIP) 'torch==$*.*'
@@ -84,6 +86,11 @@ VENV_DOCS ?= .venv-docs
 docs: $(VENV_DOCS)/.installed-docs
 	$(VENV_DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo $(abspath build/docs/index.html)
+
+# The README's pictures, from the results in reports/reference; see docs/pictures.py.
+.PHONY: pictures
+pictures: $(VENV)/.installed-dev test-setup
+	$(BIN)/python docs/pictures.py
 
 # The lock files name every package of a fresh environment; torch stays at the version named here.
 lock:

@@ -1,13 +1,13 @@
-# What is where. `snakemake --cores all` runs everything that config/workflow.yaml asks for.
+# `snakemake --cores all` runs everything that config/workflow.yaml asks for. The rules are in workflow/rules/.
 from snakemake.utils import min_version
 
 min_version("9.20")  # a module's onstart can be called by the Snakefile that uses it
 
 
 include: "workflow/rules/common.smk"  # the plan: studies, variants, digests; the lock
-include: "workflow/rules/prepare.smk"  # what studies prepare, such as compiled operators
+include: "workflow/rules/prepare.smk"  # preparations of studies, such as compiling operators
 include: "workflow/rules/train.smk"  # every repeat of every variant, and the checks of each variant
-include: "workflow/rules/analyze.smk"  # traces to tables
+include: "workflow/rules/analyze.smk"  # traces to summaries and tables
 include: "workflow/rules/report.smk"  # comparison, pages, verdict
 
 
@@ -27,7 +27,7 @@ rule all:
         RULES.prepared(),
         RULES.runs("status.json"),
         RULES.runs("summary.json"),
-        # Not left to what is made of them: Snakemake does not make a missing intermediate file again.
+        # Listed although comparisons need them: Snakemake does not remake a missing intermediate file by itself.
         expand(
             "results/{study}/{check}.json",
             study=STUDIES,

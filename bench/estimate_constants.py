@@ -1,12 +1,12 @@
 """How fast kernels of each class are: derives src/steptrace/estimate/constants.toml from published measurements.
 
-    python bench/estimate_constants.py PUBLISHED [--timm FOLDER] [--write]
+    python bench/estimate_constants.py PUBLISHED [--timm FOLDER] [--write | --check]
 
 PUBLISHED holds `kernels.csv` (NeuSight, MIT licence: float32 kernels of V100, P100, T4 and A100-40, PyTorch 2.1),
 `published/gemm.parquet` and `published/attention.parquet` (aiconfigurator, Apache-2.0: 16-bit kernels of seven GPUs),
 and `published/timm/*.csv` (pytorch-image-models, Apache-2.0: steps of vision models on RTX 3090 and 4090). FOLDER holds
 those models' operators, as bench/estimate_timm.py follows them. Without it the classes that come from steps keep what
-constants.toml says of them.
+constants.toml says of them. `kernels_of_traces.csv` beside this file holds kernels of an H100 (AMD-AGI/TraceLens, MIT).
 
 Three kinds of fits, all in logarithms and robust against single kernels:
 
@@ -20,7 +20,9 @@ Three kinds of fits, all in logarithms and robust against single kernels:
 
 import argparse
 import csv
+import itertools
 import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,17 +33,19 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, lsq_linear
 
+import kernels_of_traces
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.documents.prediction import PredictedStep
 from steptrace.estimate.collectives import FILE as COLLECTIVES
-from steptrace.estimate.constants import FILE, Constants, parse
+from steptrace.estimate.constants import FILE, PRODUCTS, Constants, parse
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu, gpu_named
-from steptrace.estimate.recorded import dense, flop
-from steptrace.estimate.rules import HOST_COPY, WITHOUT_RULE
-from steptrace.estimate.times import GROWS_S, ideal_seconds
+from steptrace.estimate.kernel_classes import ATTENTION, DEPTHWISE, ELEMENTWISE, HOST_COPY, NEVER_MEASURED, STRIDED
+from steptrace.estimate.tiles import ATTENTION_LOSSES, AttentionLosses, attention_effort, effort
+from steptrace.estimate.times import GROWS_S, ideal_seconds, kernel_seconds
+from steptrace.estimate.traced_operator import dense, flop
 from steptrace.estimate.work import Kernel, kernels_of
 
 Array = NDArray[np.float64]
@@ -61,41 +65,64 @@ AICONFIGURATOR: Final = {
     "rtx_pro_6000_server": "RTX-PRO-6000",
 }  # fmt: skip
 A100_SXM_GBS: Final = 2039.0
+#: Bytes of an element of 16 bit.
+ITEM_16: Final = 2
 #: The power of `steptrace.estimate.times`: a kernel near both limits.
 POWER: Final = 2.3
 #: Measuring one call takes 0.03 to 0.06 ms itself in NeuSight's data, which is too large a part of shorter kernels.
 SHORTEST_MS: Final = 0.2
+#: Kernels that take less are mostly launch and measuring.
+LONG_S: Final = 50e-6
+#: How far a constant of `steptrace.estimate.tiles` may lie from the script's: they are rounded by hand.
+ROUNDED: Final = 0.1
 #: No GPU that can be named runs products by kernels of that generation, which are all that the library has for a P100.
 OLD: Final = "maxwell"
 #: So many kernels are needed to say how their share grows with size.
 GROWTH_NEEDS: Final = 40
+#: Groups of kernels by what they do in vain.
+GROUPS: Final = 8
 #: Kernels of each GPU and class that are fitted, drawn at random.
 MOST_KERNELS: Final = 4000
 #: Spread from GPU to GPU that few GPUs are drawn towards, within an architecture and between any two; it counts as so
 #: many GPUs.
-PRIOR_SPREAD: Final = {"within": 0.08, "between": 0.15}
+PRIOR_SPREAD: Final = {"within": 0.07, "between": 0.15}
 PRIOR_GPUS: Final = 2
 #: Standard deviation of the logarithm of a step's time that the classes' shares do not explain, as the fit begins.
 STEP_NOISE: Final = 0.12
+#: The part of it that differs between the two layouts of a model.
+LAYOUT_NOISE: Final = 0.05
 
 
 class Measured(NamedTuple):
-    """A kernel that was measured alone."""
+    """A kernel that was measured alone, or together with one that writes keys and values into a cache.
+
+    `cached_bytes`: what that other kernel reads and writes.
+    """
 
     gpu: Gpu
     kernel: Kernel
     seconds: float
+    cached_bytes: float = 0.0
+
+    @property
+    def beside(self) -> Kernel:
+        """The kernel that writes the cache: it copies rows to places that a table gives."""
+        return Kernel(kind=STRIDED, bytes=self.cached_bytes, shape=f"cache {self.cached_bytes:g}")
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What kernels of a class reach on one GPU; `residual`: standard deviation of the log of single kernels."""
+    """What kernels of a class reach on one GPU; `residual`: standard deviation of the log of single kernels.
+
+    `in_vain`: by how much it grows with the root of the logarithm of their effort.
+    """
 
     arithmetic: float | None
     growth: float
     memory: float
     floor_us: float
     residual: float
+    in_vain: float
     count: int
 
 
@@ -153,6 +180,9 @@ def aiconfigurator_gpu(name: str) -> Gpu:
     return replace(gpu, bandwidth_gbs=A100_SXM_GBS) if name == "a100_sxm" else gpu
 
 
+SHEETS: Final = {name: aiconfigurator_gpu(name) for name in AICONFIGURATOR}
+
+
 def gemm_kernels(path: Path, format_: str = "16") -> list[Measured]:
     """Products of 16 or 8 bit, of 32 rows and 64 columns or more, without those whose tensors lie in the L2 cache.
 
@@ -179,6 +209,7 @@ def gemm_rows(table: pd.DataFrame) -> list[tuple[Measured, bool]]:
                 arithmetic="bfloat16" if wide else "float8_e4m3fn",
                 flop=2.0 * row.m * row.n * row.k,
                 bytes=float(moved),
+                sizes=(1, row.m, row.n, row.k),
                 shape=f"{row.m} {row.n} {row.k}",
             )
             cached = moved < driver_facts(gpu_named(gpu.name)).l2_bytes
@@ -187,7 +218,12 @@ def gemm_rows(table: pd.DataFrame) -> list[tuple[Measured, bool]]:
 
 
 def attention_kernels(path: Path) -> list[Measured]:
-    """Causal forward passes of flash attention, of 64 tokens and heads of up to 256, by the usual kernels."""
+    """Causal forward passes of flash attention, of 64 tokens and heads of up to 256, by the usual kernels.
+
+    They were measured in vLLM (`impl.forward` in collector/vllm/collect_attn.py of ai-dynamo/aiconfigurator, commit
+    15cb360f), which first writes keys and values into its cache. With as many heads of keys as of queries, that takes
+    up to half of the time. PyTorch's attention has no cache, so it is taken apart.
+    """
     table = pd.read_parquet(path)
     table = table[(table.isl >= 64) & (table.head_dim <= 256)]
     table = table[~table.kernel_source.str.contains("fa4|decode")]
@@ -201,47 +237,127 @@ def attention_kernels(path: Path) -> list[Measured]:
             call = operator("_scaled_dot_product_flash_attention", [query, keys, keys], query, "bfloat16")
             full = flop("_scaled_dot_product_flash_attention", [query, query, query])
             (kernel,) = kernels_of(replace(call, flop=full, arguments={"is_causal": True}))
-            found.append(Measured(gpu, kernel, row.latency / 1e3))
+            written = 2.0 * row.batch_size * row.num_key_value_heads * row.isl * row.head_dim * ITEM_16
+            found.append(Measured(gpu, kernel, row.latency / 1e3, cached_bytes=2 * written))
     return found
+
+
+def traced_kernels() -> list[Measured]:
+    """Kernels of an H100 in traces that others have published."""
+    return [
+        Measured(gpu_named(gpu), kernels_of(call)[0], seconds) for gpu, call, seconds in kernels_of_traces.read_calls()
+    ]
 
 
 def fit_kernels(kernels: Sequence[Measured]) -> Fit:
     """The shares that kernels of one class and GPU reach."""
     ideal = np.array([ideal_seconds(one.kernel, one.gpu) for one in kernels])
     seconds = np.array([one.seconds for one in kernels])
-    by_flop = ideal[:, 0] * np.array([one.kernel.effort for one in kernels])
+    efforts = np.array([effort(one.kernel, one.gpu) if one.kernel.flop else 1.0 for one in kernels])
+    by_flop = ideal[:, 0] * efforts
     by_bytes = ideal[:, 1]
+    of_cache = np.array([one.cached_bytes / one.gpu.bandwidth for one in kernels])
     has_flop = bool((by_flop > 0.2 * by_bytes).mean() > 0.05)
-    # Convolutions of a size are computed in too many ways for their share to follow from it.
-    grows = has_flop and len(kernels) >= GROWTH_NEEDS and "convolution" not in kernels[0].kernel.kind
-    short = bool((seconds < 50e-6).mean() > 0.02)
+    # Convolutions of a size are computed in too many ways for their share to follow from it; attention has its blocks.
+    grows = (
+        has_flop
+        and len(kernels) >= GROWTH_NEEDS
+        and not kernels[0].kernel.kind.startswith(("attention", "convolution"))
+    )
+    short = bool((seconds < 50e-6).mean() > 0.02) and has_flop  # no short kernel without FLOP was measured alone
+
+    def share_of(theta: Array) -> Array:
+        return np.asarray(np.exp(theta[0]) * (np.clip(ideal[:, 0], *GROWS_S) / 1e-3) ** (theta[3] if grows else 0.0))
 
     def predicted(theta: Array) -> Array:
-        arithmetic, memory, floor, growth = np.exp(theta[0]), np.exp(theta[1]), np.exp(theta[2]), theta[3]
-        share = arithmetic * (np.clip(by_flop, *GROWS_S) / 1e-3) ** (growth if grows else 0.0)
+        memory, floor, share = np.exp(theta[1]), np.exp(theta[2]), share_of(theta)
         both = (by_flop / share) ** POWER + (by_bytes / memory) ** POWER if has_flop else (by_bytes / memory) ** POWER
-        return np.asarray((floor if short else 2.5e-6) + both ** (1 / POWER))
+        return np.asarray((floor if short else 2.5e-6) + both ** (1 / POWER) + of_cache / np.exp(theta[4]))
 
     # Matters only where kernels say nothing: few convolutions and passes of attention are limited by memory.
     by_arithmetic = bool((by_flop < by_bytes).mean() < 0.5) and has_flop
-    sure = np.array([1.0, 0.02 if by_arithmetic and not grows else 0.3, 1.0, 0.1])
+    sure = np.array([1.0, 0.02 if by_arithmetic and not grows else 0.3, 1.0, 0.1, 0.5])
 
     def residuals(theta: Array) -> Array:
         held = (theta - start) / sure
         return np.concatenate([np.log(predicted(theta) / seconds) / 0.15, held])
 
-    start = np.array([math.log(0.7), math.log(0.75), math.log(2.5e-6), 0.0])
+    start = np.array([math.log(0.7), math.log(0.75), math.log(2.5e-6), 0.0, math.log(0.45)])
     fitted = least_squares(residuals, start, loss="soft_l1", f_scale=2.0).x
     left = np.log(predicted(fitted) / seconds)
-    low, high = np.quantile(left, (0.05, 0.95))
+    without_cache = predicted(fitted) - of_cache / np.exp(fitted[4])
+    residual, in_vain = float(_range_spread(left)), 0.0
+    if has_flop and kernels[0].kernel.sizes and len(kernels) >= GROWTH_NEEDS:
+        residual, in_vain = deviations(left, np.log(without_cache / (ideal[:, 0] / share_of(fitted))))
     return Fit(
         arithmetic=float(np.exp(fitted[0])) if has_flop else None,
         growth=float(fitted[3]) if grows else 0.0,
         memory=float(np.exp(fitted[1])),
         floor_us=float(1e6 * np.exp(fitted[2])) if short else 2.5,
-        residual=float((high - low) / (2 * 1.645)),
+        residual=residual,
+        in_vain=in_vain,
         count=len(kernels),
     )
+
+
+def deviations(left: Array, in_vain: Array) -> tuple[float, float]:
+    """The spread of single kernels about their class, and how it grows with what they do in vain.
+
+    Kernels are taken by how much they do in vain, in groups of equal size; the squares of the groups' spreads lie on a
+    line. Both are then such that nine of ten kernels lie inside.
+    """
+    groups = np.array_split(np.argsort(in_vain), max(2, min(GROUPS, len(left) // 20)))
+    place = np.array([float(np.mean(in_vain[group])) for group in groups])
+    squares = np.array([float(np.mean(left[group])) ** 2 + _range_spread(left[group]) ** 2 for group in groups])
+    line = np.stack([np.ones_like(place), place], axis=1) / np.sqrt(squares)[:, None]
+    fitted = lsq_linear(line, np.sqrt(squares), bounds=(0.0, np.inf)).x  # neither part is negative
+    spread = np.sqrt(fitted[0] + fitted[1] * np.maximum(in_vain, 0.0))
+    wider = float(np.quantile(np.abs(left) / spread, 0.9)) / 1.645
+    return float(wider * math.sqrt(fitted[0])), float(wider * math.sqrt(fitted[1]))
+
+
+def _range_spread(left: Array) -> float:
+    """The standard deviation that the 5 to 95 % range of a normal distribution has."""
+    low, high = np.quantile(left, (0.05, 0.95))
+    return float((high - low) / (2 * 1.645))
+
+
+def fit_losses(kernels: Sequence[Measured]) -> Array:
+    """The logarithms of what attention loses on one GPU, and of the further unknowns of the fit."""
+    gpu = kernels[0].gpu
+    ideal = np.array([ideal_seconds(one.kernel, gpu) for one in kernels])
+    of_cache = np.array([one.cached_bytes / gpu.bandwidth for one in kernels])
+    measured = np.log([one.seconds for one in kernels])
+    start = np.array([math.log(400), 0.4, 0.1, math.log(0.6), math.log(0.6), math.log(0.45), math.log(4e-6)])
+    sure = np.array([20, 5, 5, 10, 10, 10, 8])
+
+    def residuals(theta: Array) -> Array:
+        losses = AttentionLosses(math.exp(theta[0]), theta[1], theta[2], math.exp(theta[3]))
+        lost = np.array([attention_effort(one.kernel.sizes, losses, driver_facts(gpu).sms) for one in kernels])
+        both = (ideal[:, 0] * lost / math.exp(theta[4])) ** POWER + (ideal[:, 1] / 0.8) ** POWER
+        took = both ** (1 / POWER) + of_cache / math.exp(theta[5]) + math.exp(theta[6])
+        return np.concatenate([np.log(took) - measured, (theta - start) / sure])
+
+    return np.asarray(least_squares(residuals, start, loss="soft_l1", f_scale=0.15).x)
+
+
+def attention_losses(kernels: Iterable[Measured]) -> dict[str, AttentionLosses]:
+    """How attention loses time in each family of GPUs: the middles of fits to each of its GPUs.
+
+    A fit has further unknowns: the share of arithmetic, how fast the cache is written, and the floor.
+    """
+    of_families: dict[str, list[Array]] = defaultdict(list)
+    by_gpu: dict[str, list[Measured]] = defaultdict(list)
+    for one in kernels:
+        if one.kernel.kind == ATTENTION and one.seconds >= LONG_S:
+            by_gpu[one.gpu.name].append(one)
+    for some in by_gpu.values():
+        of_families[some[0].gpu.family].append(fit_losses(some))
+    return {
+        family: AttentionLosses(math.exp(middle[0]), float(middle[1]), float(middle[2]), math.exp(middle[3]))
+        for family, found in of_families.items()
+        for middle in [np.median(found, axis=0)]
+    }
 
 
 def fits_of(kernels: Iterable[Measured]) -> dict[tuple[str, str], dict[str, Fit]]:
@@ -268,8 +384,10 @@ GUESSES: Final[Mapping[str, tuple[float, float, float, float]]] = {
     "convolution": (0.6, 0.3, 0.7, 0.25),
     "convolution, one side under 32 channels": (0.25, 0.5, 0.6, 0.3),
     "convolution, both sides under 32 channels": (0.25, 0.5, 0.6, 0.3),
+    "convolution, channels not a multiple of 8": (0.35, 0.5, 0.6, 0.3),
     "grouped convolution": (0.2, 0.7, 0.5, 0.5),
     "depthwise convolution": (0.3, 0.6, 0.5, 0.5),
+    "depthwise convolution, large kernels": (0.05, 1.0, 0.5, 0.5),
     "layout conversion": (0.5, 0.5, 0.7, 0.25),
     "elementwise": (0.5, 0.5, 0.82, 0.08),
     "strided elementwise": (0.5, 0.5, 0.55, 0.3),
@@ -289,9 +407,13 @@ def guess(kind: str) -> tuple[float, float, float, float]:
 
 @dataclass(frozen=True)
 class Step:
-    """A published step: for each kind of kernel its class, calls, launches, and ideal seconds of a call."""
+    """A published step: for each kind of kernel its class, calls, launches, and ideal seconds of a call.
+
+    `name`: its model. `mode`: what it does, at which batch and size; the same for both layouts of a model.
+    """
 
     name: str
+    mode: str
     seconds: float
     kernels: Sequence[Kernel]
     kinds: Sequence[tuple[str, str]]
@@ -301,7 +423,7 @@ class Step:
     by_bytes: Array
 
 
-def step_of(name: str, prediction: PredictedStep, gpu: Gpu, seconds: float) -> Step:
+def step_of(name: str, mode: str, prediction: PredictedStep, gpu: Gpu, seconds: float) -> Step:
     """The kernels of a followed step on a GPU."""
     counts: dict[Kernel, int] = defaultdict(int)
     for call in prediction.followed.operator_calls:
@@ -309,15 +431,16 @@ def step_of(name: str, prediction: PredictedStep, gpu: Gpu, seconds: float) -> S
             counts[kernel] += call.calls
     kernels = list(counts)
     ideal = np.array([ideal_seconds(kernel, gpu) for kernel in kernels])
-    effort = np.array([kernel.effort for kernel in kernels])
+    efforts = np.array([effort(kernel, gpu) for kernel in kernels])
     return Step(
         name,
+        mode,
         seconds,
         kernels,
         [(kernel.kind, kernel.format) for kernel in kernels],
         np.array(list(counts.values()), dtype=float),
         np.array([kernel.launches for kernel in kernels], dtype=float),
-        ideal[:, 0] * effort,
+        ideal[:, 0] * efforts,
         ideal[:, 1],
     )
 
@@ -344,36 +467,69 @@ def fit_steps(
     """
     classes = sorted({kind for step in steps for kind in step.kinds})
     place = {kind: number for number, kind in enumerate(classes)}
-    places = [np.array([place[kind] for kind in step.kinds]) for step in steps]
+    count = len(classes)
     guesses = np.array([held.get(kind, guess(kind[0])) for kind in classes])
     start = np.log(np.concatenate([guesses[:, 0], guesses[:, 2]]))
     sure = np.concatenate([guesses[:, 1], guesses[:, 3]])
-    count = len(classes)
     measured = np.log([step.seconds for step in steps])
+    # All kernels of all steps, one after the other.
+    rows = np.repeat(np.arange(len(steps)), [len(step.kinds) for step in steps])
+    where = np.array([place[kind] for step in steps for kind in step.kinds])
+    calls, launches, by_flop, by_bytes = (
+        np.concatenate([getattr(step, name) for step in steps]) for name in ("calls", "launches", "by_flop", "by_bytes")
+    )
+    whiten = whitening(steps)
 
-    def parts(theta: Array, step: Step, where: NDArray[np.int64]) -> Array:
+    def parts(theta: Array) -> tuple[Array, Array]:
+        """The seconds of each kernel's calls, and by how much they change with the logarithms of its two shares."""
         share = np.exp(theta)
-        both = (step.by_flop / share[where]) ** POWER + (step.by_bytes / share[count + where]) ** POWER
-        return np.asarray(step.calls * (step.launches * _FLOOR_US / 1e6 + both ** (1 / POWER)))
+        powers = np.stack([(by_flop / share[where]) ** POWER, (by_bytes / share[count + where]) ** POWER])
+        both = powers.sum(axis=0)
+        changes = -calls * powers * np.where(both > 0, both, 1.0) ** (1 / POWER - 1)
+        return calls * (launches * _FLOOR_US / 1e6 + both ** (1 / POWER)), changes
+
+    def totals(seconds: Array) -> Array:
+        return np.bincount(rows, weights=seconds, minlength=len(steps))
 
     def log_ratio(theta: Array) -> Array:
-        return np.log([parts(theta, step, where).sum() for step, where in zip(steps, places, strict=True)]) - measured
+        return np.asarray(np.log(totals(parts(theta)[0])) - measured)
 
     def residuals(theta: Array) -> Array:
-        return np.concatenate([log_ratio(theta) / STEP_NOISE, (theta - start) / sure])
+        return np.concatenate([whiten @ log_ratio(theta), (theta - start) / sure])
 
-    fitted = least_squares(residuals, start, loss="soft_l1", f_scale=1.5)
+    def slopes(theta: Array) -> Array:
+        seconds, changes = parts(theta)
+        size = len(steps) * count
+        of_shares = [np.bincount(rows * count + where, weights=change, minlength=size) for change in changes]
+        jacobian = np.concatenate([one.reshape(len(steps), count) for one in of_shares], axis=1)
+        return np.concatenate([whiten @ (jacobian / totals(seconds)[:, None]), np.diag(1 / sure)])
+
+    fitted = least_squares(residuals, start, jac=slopes, loss="soft_l1", f_scale=1.5)
     error = np.sqrt(np.diag(np.linalg.inv(fitted.jac.T @ fitted.jac)))
-    weights = np.zeros(count)
-    for step, where in zip(steps, places, strict=True):
-        took = parts(fitted.x, step, where)
-        np.add.at(weights, where, took / took.sum() / len(steps))
+    took = parts(fitted.x)[0]
+    weights = np.bincount(where, weights=took / totals(took)[rows] / len(steps), minlength=count)
     shares = np.exp(fitted.x)
     found = {
         kind: ClassFit(shares[n], error[n], shares[count + n], error[count + n], weights[n])
         for kind, n in place.items()
     }
     return found, log_ratio(fitted.x)
+
+
+def whitening(steps: Sequence[Step]) -> Array:
+    """The matrix that turns errors of steps into independent ones of spread 1.
+
+    Both layouts of a model have most of their error in common: what its shapes and its batch do. So their difference is
+    known better than either, and says how fast the kernels are that differ.
+    """
+    of_models: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, step in enumerate(steps):
+        of_models[step.name, step.mode].append(number)
+    covariance = np.diag(np.full(len(steps), STEP_NOISE**2))
+    for numbers in of_models.values():
+        for a, b in itertools.permutations(numbers, 2):
+            covariance[a, b] = STEP_NOISE**2 - LAYOUT_NOISE**2
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)))
 
 
 # ---- from fits to constants
@@ -408,18 +564,33 @@ JUDGED: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
     ("convolution, both sides under 32 channels backward", "32"): {"arithmetic": 0.28, "spread_arithmetic": 0.42,
                                                                    "memory": 0.6, "spread_memory": 0.25, "shape": 0.2},
     ("loss in one block", "none"): {"memory": 0.4, "spread_memory": 0.4, "turn_us": 0.8, "shape": 0.1},
+    # Two kernels of an H100 in traces of TraceLens: 0.20 and 0.24.
+    ("softmax, long rows not a multiple of 8", "none"): {"memory": 0.22, "spread_memory": 0.35, "gbs_per_sm": 25.4,
+                                                         "shape": 0.15},
     ("sort", "none"): {"memory": 0.5, "spread_memory": 0.45, "shape": 0.2},
     ("irregular", "none"): {"memory": 0.25, "spread_memory": 0.7, "shape": 0.3},
+    ("kernel of the program's own", "none"): {"memory": 0.25, "spread_memory": 0.9, "shape": 0.3},
+    ("custom operator", "none"): {"arithmetic": 0.17, "spread_arithmetic": 1.1, "memory": 0.17, "spread_memory": 1.1,
+                                  "shape": 0.3},
+    # Plain loops in CUDA C++: from divisions and loads in turn, to what a library of products reaches.
+    ("custom operator, declared cost", "none"): {"arithmetic": 0.25, "spread_arithmetic": 0.6, "memory": 0.4,
+                                                 "spread_memory": 0.5, "shape": 0.3},
 }  # fmt: skip
 #: Without a GPU, in place of what is derived: GeForce cards have kernels for such rows that newer ones lack; on an H100
 #: a product of 4097 columns reached 0.12 of the peak.
 JUDGED_ELSEWHERE: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
     ("product, rows not a multiple of 8", "16"): {"arithmetic": 0.22, "spread_arithmetic": 0.5, "tested": False},
+    # Of results 0.53, of images of 3 channels 0.15, in three traces of TraceLens.
+    ("layout conversion", "none"): {"memory": 0.5, "spread_memory": 0.35, "gbs_per_sm": 25.4, "tested": False},
 }
-#: How many times as long kernels of a class took under PyTorch 1.12, where they were measured, as under later versions:
-#: the band holds both. Judged, as no table has both.
+#: How many times as long kernels of a class may take under PyTorch 1.12, where they were measured, as under later
+#: versions: the band is so wide, half of it on either side of what was measured. Judged, as no table has both. Groups
+#: of 64 channels were as slow in 2020 (pytorch/pytorch#34977).
 VERSIONS: Final[Mapping[tuple[str, str], float]] = {("grouped convolution, channels last backward", "16"): 3.3}
 GEFORCE: Final = "GeForce"
+#: Convolutions that load few channels at once, or channels that tensor cores do not load together. On an H100 those of
+#: images of 3 channels reach 34 TFLOP/s (traces of TraceLens), hardly more than on an RTX 3090.
+OF_MULTIPROCESSORS: Final = ("under 32 channels", "channels not a multiple of 8", "grouped convolution")
 #: Classes of single kernels whose shapes stand for those of a class that was measured in steps alone.
 SHAPES_LIKE: Final = (("convolution", 0.35), ("product", 0.15), ("attention", 0.2), ("", 0.12))
 #: An error of a share that is larger than this says that the steps do not tell; the guess then stands for itself.
@@ -428,10 +599,13 @@ LARGEST_ERROR: Final = 0.3
 TESTED_WEIGHT: Final = 0.005
 #: Share of steps that a band is to hold.
 COVERED: Final = 0.93
+#: Steps of which products and attention take this share say what these leave open.
+MOSTLY: Final = 0.4
 #: What single kernels of a GPU leave open about its sums.
 KERNEL_ERROR: Final = 0.05
-#: Microseconds of the host for a launch, and the spread of the logarithm: 5 to 30 us, judged from traces.
-HOST_US, HOST_SPREAD = 12.0, 0.55
+#: Microseconds of the host for a launch, and the spread of the logarithm: 5 to 44 us, judged from traces and from steps
+#: of published_steps.py that the host limits, which take 18 to 64 us for a launch.
+HOST_US, HOST_SPREAD = 15.0, 0.65
 
 
 class Known(NamedTuple):
@@ -446,9 +620,13 @@ class Known(NamedTuple):
     shape: float
     source: str
     tested: bool = True
+    in_vain: float = 0.0
+    watts: float = 0.0
 
 
 Rows = dict[tuple[str, str], dict[str, Known]]
+#: Where a class, format and GPU were measured.
+Sources = Mapping[tuple[str, str, str], str]
 
 
 def shape_like(kind: str) -> float:
@@ -459,15 +637,23 @@ def shape_like(kind: str) -> float:
 def known_of(
     fits: Mapping[tuple[str, str], Mapping[str, Fit]],
     steps: Mapping[str, Sequence[Step]],
-    sources: Mapping[tuple[str, str], str],
+    sources: Sources,
+    error: float = KERNEL_ERROR,
 ) -> tuple[Rows, dict[str, Array]]:
-    """Everything measured by class and GPU, and what whole steps leave open."""
+    """Everything measured by class and GPU, and what whole steps leave open.
+
+    Args:
+        fits: of kernels that were measured alone.
+        steps: of models.
+        sources: of the fits.
+        error: what single kernels leave open about sums of them; 0 where they are to be held to single ones.
+    """
     rows: Rows = defaultdict(dict)
     for kind, of_gpus in fits.items():
         for gpu, fit in of_gpus.items():
             rows[kind][gpu] = Known(
-                fit.arithmetic, fit.growth, fit.memory, fit.floor_us, KERNEL_ERROR, KERNEL_ERROR, fit.residual,
-                f"{fit.count} {sources[kind]}",
+                fit.arithmetic, fit.growth, fit.memory, fit.floor_us, error, error, fit.residual,
+                f"{fit.count} {sources[*kind, gpu]}", in_vain=fit.in_vain, watts=watts_of(kind, gpu),
             )  # fmt: skip
     held = {}
     for kind, known in rows.items():
@@ -479,7 +665,7 @@ def known_of(
     for gpu, of_gpu in steps.items():
         found, left[gpu] = fit_steps(of_gpu, held)
         for kind, fit in found.items():
-            if gpu in rows[kind] or kind[0] in (HOST_COPY, *WITHOUT_RULE):
+            if gpu in rows[kind] or kind[0] in (HOST_COPY, *NEVER_MEASURED):
                 continue
             rows[kind][gpu] = Known(
                 fit.arithmetic if kind[1] != "none" else None, 0.0, fit.memory, _FLOOR_US,
@@ -488,6 +674,15 @@ def known_of(
                 fit.weight >= TESTED_WEIGHT,
             )  # fmt: skip
     return rows, left
+
+
+def watts_of(kind: tuple[str, str], gpu: str) -> float:
+    """Watts of a GPU for each TFLOP/s of its tensor cores' data sheet, of products in their formats; 0 of all else."""
+    figures = next((sheet for name, sheet in SHEETS.items() if AICONFIGURATOR[name] == gpu), None)
+    peak = None if figures is None else figures.flops({"16": "float16", "8": "float8_e4m3fn"}.get(kind[1], ""))
+    if kind[0] != "product" or figures is None or peak is None or figures.watts is None:
+        return 0.0
+    return figures.watts / (peak / 1e12)
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -501,16 +696,47 @@ def _spread(values: Sequence[float], prior: float) -> float:
     return math.sqrt((squares + PRIOR_GPUS * prior**2) / (max(0, len(logs) - 1) + PRIOR_GPUS))
 
 
-def merged(known: Mapping[str, Known], prior: float) -> dict[str, float | bool]:
-    """What GPUs say together of one that is not among them."""
+def gbs_per_sm(gpu: str) -> float:
+    """Bandwidth in GB/s for each multiprocessor of a GPU."""
+    return gpu_named(gpu).bandwidth_gbs / driver_facts(gpu_named(gpu)).sms
+
+
+def is_of_multiprocessors(kind: str, format_: str) -> bool:
+    """Whether the share of the bandwidth of a class falls with the bandwidth for each multiprocessor.
+
+    Kernels that compute or look up much for a byte do, as strided ones show, which were measured on three GPUs. Maps of
+    elements do not, nor do norms and softmax of rows, which NeuSight measured on several architectures.
+    """
+    if kind == ELEMENTWISE or any(part in kind for part in ("layer norm", "softmax")):
+        return False
+    return format_ == "none" or (format_ == "32" and DEPTHWISE in kind)
+
+
+def by_multiprocessor(known: Mapping[str, Known]) -> float:
+    """By which power of the bandwidth for each multiprocessor the share falls from one measured GPU to the next."""
+    if len(known) < 2:
+        return 0.0
+    places = [math.log(gbs_per_sm(name)) for name in known]
+    shares = [math.log(one.memory) for one in known.values()]
+    return max(0.0, -float(np.polyfit(places, shares, 1)[0]))
+
+
+def merged(known: Mapping[str, Known], prior: float, power: float | None = None) -> dict[str, float | bool]:
+    """What GPUs say together of one that is not among them; `power`: see `by_multiprocessor`."""
     with_flop = [one for one in known.values() if one.arithmetic is not None]
     memories = [one.memory for one in known.values()]
+    place = 0.0
+    if power is not None:
+        place = _middle([gbs_per_sm(name) for name in known])
+        memories = [one.memory * (gbs_per_sm(name) / place) ** power for name, one in known.items()]
     error_memory = statistics.mean(one.error_memory for one in known.values())
     figures: dict[str, float | bool] = {
         "memory": _middle(memories),
         "spread_memory": math.hypot(_spread(memories, prior), error_memory),
         "floor_us": _middle([one.floor_us for one in known.values()]),
         "shape": statistics.mean(one.shape for one in known.values()),
+        **_if_any("gbs_per_sm", place),
+        **_if_any("shape_in_vain", statistics.mean(one.in_vain for one in known.values())),
         "tested": any(one.tested for one in known.values()),
     }
     if with_flop:
@@ -519,35 +745,47 @@ def merged(known: Mapping[str, Known], prior: float) -> dict[str, float | bool]:
         figures |= {
             "arithmetic": _middle(shares),
             "growth": statistics.mean(one.growth for one in with_flop),
-            "spread_arithmetic": math.hypot(_spread(shares, prior), error),
+            # What power explains is no spread from GPU to GPU.
+            "spread_arithmetic": math.hypot(
+                _spread([share / (one.watts or 1.0) for share, one in zip(shares, with_flop, strict=True)], prior),
+                error,
+            ),
+            **_if_any("watts", _middle([one.watts or 1.0 for one in with_flop]) if with_flop[0].watts else 0.0),
         }
     return figures
+
+
+def _if_any(name: str, value: float) -> dict[str, float]:
+    return {name: value} if value else {}
 
 
 def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, object]]:
     """The rows of constants.toml; `without` a GPU, as if it had not been measured."""
     result: list[dict[str, object]] = []
     products = {gpu: one for gpu, one in rows["product", "16"].items() if gpu != without}
+    power = by_multiprocessor(rows[STRIDED, "none"])
     for (kind, format_), of_all in sorted(rows.items()):
         of_gpus = {gpu: one for gpu, one in of_all.items() if gpu != without}
         if not of_gpus:
             continue
         head = {"kind": kind, "format": format_}
         usual = {gpu: one for gpu, one in of_gpus.items() if not _is_apart(gpu, format_)}
-        figures = merged(usual or of_gpus, PRIOR_SPREAD["between"])
+        falls = power if is_of_multiprocessors(kind, format_) else None
+        figures = merged(usual or of_gpus, PRIOR_SPREAD["between"], falls)
         result.append({**head, **figures, "source": _sources(usual or of_gpus)})
         if not usual and format_ == "16":
-            result[-1] |= _of_products(of_gpus, products, PRODUCT_ANY, figures)
-            for gpu in products:
-                if gpu not in of_gpus:
-                    result.append({**result[-1], **_of_products(of_gpus, products, gpu, figures), "gpu": gpu})
-        by_architecture: dict[str, dict[str, Known]] = defaultdict(dict)
-        for gpu, one in of_gpus.items():
-            by_architecture[_architecture(gpu)][gpu] = one
-        for architecture, some in by_architecture.items():
-            result.append(
-                {**head, "gpu": architecture, **merged(some, PRIOR_SPREAD["within"]), "source": _sources(some)}
+            few = any(part in kind for part in OF_MULTIPROCESSORS)
+            result[-1] |= (
+                {"gflops_per_sm": _gflops_per_sm(of_gpus)} if few else _of_products(of_gpus, products, figures)
             )
+        for group, prior in ((_family, "between"), (_architecture, "within")):
+            by_group: dict[str, dict[str, Known]] = defaultdict(dict)
+            for gpu, one in of_gpus.items():
+                if group(gpu) and (group is _architecture or format_ in ("16", "8")):
+                    by_group[group(gpu)][gpu] = one
+            for name, some in by_group.items():
+                figures = merged(some, PRIOR_SPREAD[prior], falls)
+                result.append({**head, "gpu": name, **figures, "source": _sources(some)})
         for gpu, one in of_gpus.items():
             if gpu != "P100":
                 figures = merged({gpu: one}, 0.0)
@@ -556,10 +794,10 @@ def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, ob
         key = (str(row["kind"]), str(row["format"]))
         if key in JUDGED_ELSEWHERE and row.get("gpu", "") not in (GEFORCE, *rows[key]):
             row |= JUDGED_ELSEWHERE[key]
+            row.pop("of_products", None)
     for row in result:
         ratio = VERSIONS.get((str(row["kind"]), str(row["format"])))
         if ratio is not None:
-            row["arithmetic"] = float(str(row["arithmetic"])) * math.sqrt(ratio)
             half = math.log(ratio) / 2 / 1.645
             row["spread_arithmetic"] = math.hypot(float(str(row["spread_arithmetic"])), half)
             row["varies"] = True
@@ -570,8 +808,15 @@ def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, ob
     return result
 
 
-#: Stands for a GPU whose products were not measured.
-PRODUCT_ANY: Final = ""
+def _gflops_per_sm(measured: Mapping[str, Known]) -> float:
+    """GFLOP/s for each multiprocessor that a class reaches in 16 bit, the middle of the GPUs."""
+    sheets = {name: gpu_named(name) for name in measured}
+    return _middle(
+        [
+            (one.arithmetic or 1.0) * (sheets[name].flops("float16") or 1.0) / 1e9 / driver_facts(sheets[name]).sms
+            for name, one in measured.items()
+        ]
+    )
 
 
 def _is_apart(gpu: str, format_: str) -> bool:
@@ -582,18 +827,20 @@ def _is_apart(gpu: str, format_: str) -> bool:
 
 
 def _of_products(
-    measured: Mapping[str, Known], products: Mapping[str, Known], gpu: str, figures: Mapping[str, float | bool]
-) -> dict[str, float]:
+    measured: Mapping[str, Known], products: Mapping[str, Known], figures: Mapping[str, float | bool]
+) -> dict[str, float | bool]:
     """The arithmetic of a class that GeForce cards alone were measured of: of what products reach, the same share."""
     both = [
         (one.arithmetic or 1.0) / (products[name].arithmetic or 1.0)
         for name, one in measured.items()
         if name in products
     ]
-    others = [one.arithmetic or 1.0 for name, one in products.items() if not _is_apart(name, "16")]
-    base = _middle(others) if gpu == PRODUCT_ANY else products[gpu].arithmetic or 1.0
     spread = math.hypot(float(figures.get("spread_arithmetic", 0.3)), PRIOR_SPREAD["between"])
-    return {"arithmetic": base * _middle(both), "spread_arithmetic": spread, "growth": 0.0} if both else {}
+    return {"arithmetic": _middle(both), "spread_arithmetic": spread, "of_products": True} if both else {}
+
+
+def _family(gpu: str) -> str:
+    return "" if gpu == "P100" else gpu_named(gpu).family
 
 
 def _architecture(gpu: str) -> str:
@@ -615,42 +862,54 @@ def parsed(rows: Sequence[Mapping[str, object]], general: Mapping[str, float]) -
 def general_of(
     fits: Mapping[tuple[str, str], Mapping[str, Fit]],
     steps: Mapping[str, Sequence[Step]],
-    sources: Mapping[tuple[str, str], str],
+    sources: Sources,
 ) -> dict[str, float]:
     """What is not of a class.
 
     The common spread is the smallest with which 93 % of the calibrating steps lie inside, each half of them held to
-    constants of the other half.
+    constants of the other half: first that of all classes but products and attention, from steps of which these take a
+    smaller part; then theirs, from the other steps.
     """
-    general = {"host_us": HOST_US, "host_spread": HOST_SPREAD, "common_spread": 0.0}
-    logs: list[tuple[float, float, float]] = []
+    general = {"host_us": HOST_US, "host_spread": HOST_SPREAD, "common_spread": 0.0, "common_spread_products": 0.0}
+    general["by_multiprocessor"] = round(by_multiprocessor(known_of(fits, steps, sources)[0][STRIDED, "none"]), 2)
+    logs: list[tuple[float, float, float, float]] = []
     for half in (0, 1):
         fitted = {gpu: of_gpu[half::2] for gpu, of_gpu in steps.items()}
         constants = parsed(constants_of(known_of(fits, fitted, sources)[0]), general)
         for gpu, of_gpu in steps.items():
             for step in of_gpu[1 - half :: 2]:
-                drawn = np.log(step_draws(step, gpu_named(gpu), constants))
-                logs.append((math.log(step.seconds), float(np.mean(drawn)), float(np.std(drawn))))
-    for common in np.arange(0.02, 0.3, 0.01):
-        general["common_spread"] = round(float(common), 3)
-        inside = [abs(truth - middle) <= 1.645 * math.hypot(spread, common) for truth, middle, spread in logs]
-        if inside and statistics.mean(inside) >= COVERED:
-            break
+                drawn, of_products = step_draws(step, gpu_named(gpu), constants)
+                logs.append((math.log(step.seconds), float(np.mean(drawn)), float(np.std(drawn)), of_products))
+    for name, mostly in (("common_spread", False), ("common_spread_products", True)):
+        some = [one for one in logs if (one[3] >= MOSTLY) is mostly]
+        for common in np.arange(0.02, 0.3, 0.01):
+            general[name] = round(float(common), 3)
+            inside = [
+                abs(truth - middle) <= 1.645 * math.hypot(spread, _common(general, share if mostly else 0.0))
+                for truth, middle, spread, share in some
+            ]
+            if inside and statistics.mean(inside) >= COVERED:
+                break
     return general
 
 
-def step_draws(step: Step, gpu: Gpu, constants: Constants) -> Array:
-    """Seconds of a step's kernels in each draw."""
-    from steptrace.estimate.times import kernel_seconds
+def _common(general: Mapping[str, float], of_products: float) -> float:
+    return of_products * general["common_spread_products"] + (1 - of_products) * general["common_spread"]
 
-    return np.asarray(step.calls @ kernel_seconds(step.kernels, gpu, constants))
+
+def step_draws(step: Step, gpu: Gpu, constants: Constants) -> tuple[Array, float]:
+    """The logarithm of a step's seconds in each draw, and the share that products and attention take of it."""
+    seconds = step.calls[:, None] * kernel_seconds(step.kernels, gpu, constants)
+    of_products = np.array([kernel.kind in PRODUCTS for kernel in step.kernels])
+    return np.log(seconds.sum(axis=0)), float(seconds[of_products].sum() / seconds.sum())
 
 
 HEAD: Final = """\
 # How fast kernels of each class are, as bench/estimate_constants.py derives it from published measurements; not written
 # by hand. Keys: see `Efficiency` in constants.py. `gpu` is a GPU or an architecture; without it a row is for any other.
 # Sources: aiconfigurator (ai-dynamo, Apache-2.0): 16-bit and FP8 products, causal attention; NeuSight (sitar-lab, MIT):
-# float32 kernels; timm (huggingface/pytorch-image-models, Apache-2.0): steps of vision models in AMP.
+# float32 kernels; timm (huggingface/pytorch-image-models, Apache-2.0): steps of vision models in AMP; TraceLens
+# (AMD-AGI, MIT): elementwise kernels of an H100 in bfloat16.
 """
 
 
@@ -696,14 +955,23 @@ def collectives_toml(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def published_fits(folder: Path) -> tuple[dict[tuple[str, str], dict[str, Fit]], dict[tuple[str, str], str]]:
+def published_fits(folder: Path) -> tuple[dict[tuple[str, str], dict[str, Fit]], Sources]:
     """Fits of all kernels that were measured alone, and the names of their sources."""
     neusight = neusight_kernels(folder / "kernels.csv")
     gemm = folder / "published/gemm.parquet"
     others = [*gemm_kernels(gemm), *gemm_kernels(gemm, "8"), *attention_kernels(folder / "published/attention.parquet")]
-    of_neusight, of_others = fits_of(neusight), fits_of(others)
-    sources = dict.fromkeys(of_neusight, "kernels of NeuSight") | dict.fromkeys(of_others, "kernels of aiconfigurator")
-    return {**of_neusight, **of_others}, sources
+    fits: dict[tuple[str, str], dict[str, Fit]] = defaultdict(dict)
+    sources = {}
+    for source, kernels in (
+        ("kernels of NeuSight", neusight),
+        ("kernels of aiconfigurator", others),
+        ("kernels of traces of TraceLens", traced_kernels()),
+    ):
+        for kind, of_gpus in fits_of(kernels).items():
+            for gpu, fit in of_gpus.items():
+                fits[kind][gpu] = fit
+                sources[*kind, gpu] = source
+    return dict(fits), sources
 
 
 def timm_steps(published: Path, folder: Path) -> dict[str, list[Step]]:
@@ -716,7 +984,8 @@ def timm_steps(published: Path, folder: Path) -> dict[str, list[Step]]:
     for row in draw.calibration:
         prediction = followed(folder, row.program)
         if prediction is not None:
-            steps[row.gpu].append(step_of(row.program.model, prediction, gpu_named(row.gpu), row.ms / 1e3))
+            mode = f"{row.program.mode} {row.program.batch} {row.program.size}"
+            steps[row.gpu].append(step_of(row.program.model, mode, prediction, gpu_named(row.gpu), row.ms / 1e3))
     return steps
 
 
@@ -726,6 +995,7 @@ def main() -> None:
     parser.add_argument("published", type=Path)
     parser.add_argument("--timm", type=Path, required=True)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--check", action="store_true", help="fail unless the shipped files are what is derived")
     options = parser.parse_args()
     fits, sources = published_fits(options.published)
     steps = timm_steps(options.published, options.timm)
@@ -735,12 +1005,58 @@ def main() -> None:
         print(f"{gpu}: {len(ratios)} calibrating steps, mean error {error:.1%}, spread {ratios.std():.3f}")
     rows = constants_of(known)
     general = general_of(fits, steps, sources)
-    content = toml(rows, general)
-    if options.write:
-        FILE.write_text(content, encoding="utf-8")
-        COLLECTIVES.write_text(collectives_toml(options.published / "published/nccl.parquet"), encoding="utf-8")
-    else:
-        print(content)
+    derived = {
+        FILE: toml(rows, general),
+        COLLECTIVES: collectives_toml(options.published / "published/nccl.parquet"),
+    }
+    if options.check:
+        attention = attention_kernels(options.published / "published/attention.parquet")
+        differing = [
+            *(line for path, content in derived.items() for line in differences(path, content)),
+            *differing_losses(attention_losses(attention)),
+        ]
+        raise SystemExit("\n".join(differing) if differing else 0)
+    for path, content in derived.items():
+        if options.write:
+            path.write_text(content, encoding="utf-8")
+        else:
+            print(content)
+
+
+def differences(path: Path, content: str) -> list[str]:
+    """Lines in which a shipped file is not what is derived; figures within 1 % of each other count as the same."""
+    shipped, derived = path.read_text(encoding="utf-8").splitlines(), content.splitlines()
+    return [
+        f"{path.name}: shipped {a!r}, derived {b!r}"
+        for a, b in itertools.zip_longest(shipped, derived, fillvalue="")
+        if a != b and not _is_near(a, b)
+    ]
+
+
+def differing_losses(derived: Mapping[str, AttentionLosses]) -> list[str]:
+    """Constants of `ATTENTION_LOSSES` that are not what the tables give."""
+    return [
+        f"tiles.py: {family}: {name} is {shipped_value}, derived {value:.3g}"
+        for family, losses in derived.items()
+        for name, shipped_value, value in zip(losses._fields, losses_of(family), losses, strict=True)
+        if not math.isclose(shipped_value, value, rel_tol=ROUNDED, abs_tol=0.03)
+    ]
+
+
+def losses_of(family: str) -> AttentionLosses:
+    """The shipped constants of a family."""
+    return ATTENTION_LOSSES.get(family, ATTENTION_LOSSES[""])
+
+
+_FIGURE: Final = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def _is_near(a: str, b: str) -> bool:
+    """Whether two lines are the same but for figures that differ by 1 %: another build of scipy ends elsewhere."""
+    if _FIGURE.sub("#", a) != _FIGURE.sub("#", b):
+        return False
+    pairs = zip(map(float, _FIGURE.findall(a)), map(float, _FIGURE.findall(b)), strict=True)
+    return all(math.isclose(x, y, rel_tol=0.01, abs_tol=1e-3) for x, y in pairs)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Steps of vision models, as timm's own benchmark runs them, followed on the virtual GPU.
 
-    python bench/estimate_timm.py PUBLISHED --out FOLDER [--only evaluation|calibration] [--at-most N]
+    python bench/estimate_timm.py PUBLISHED --out FOLDER [--only evaluation|calibration|fresh] [--at-most N]
 
 PUBLISHED holds `published/timm/*.csv` (pytorch-image-models, Apache-2.0). For each model that is drawn, the operators
 of its step are written to FOLDER, so that constants can be derived and evaluated again without following it. Needs
 timm (pip install timm; torchvision must be importable). Models have random weights: nothing is downloaded.
 
-Which models evaluate and which calibrate is drawn by a fixed seed: no model that evaluates gives a constant.
+Which models evaluate and which calibrate is drawn by a fixed seed: no model that evaluates gives a constant. A second
+seed draws models whose layouts are compared once more (`--only fresh`): the first ones had been looked at one by one.
 
 Training: autocast to float16, cross entropy on a random target, SGD with momentum and one kernel for each operation and
 parameter, attention unfused, a device sync at the end (PyTorch 1.12). Inference: autocast under inference_mode, fast
@@ -22,7 +23,7 @@ import random
 import signal
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -32,6 +33,9 @@ from steptrace.documents.prediction import PredictedStep, predicted_step
 from steptrace.documents.probe import Prediction as Followed
 
 SEED: Final = 48
+#: The seed of the models that are compared once more, and their number.
+FRESH_SEED: Final = 4801
+FRESH: Final = 60
 #: Rows of each kind that evaluate, and models that calibrate.
 EVALUATED: Final = 60
 RATIOS: Final = 12
@@ -75,11 +79,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Draw:
-    """The published steps that evaluate, the models whose layouts are compared, and the steps that calibrate."""
+    """The published steps that evaluate, the models whose layouts are compared, and the steps that calibrate.
+
+    `fresh`: more models whose layouts are compared. They neither evaluate nor calibrate.
+    """
 
     evaluation: Mapping[str, Sequence[Row]]
     ratios: Sequence[tuple[Row, Row]]
     calibration: Sequence[Row]
+    fresh: Sequence[tuple[Row, Row]] = ()
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -117,6 +125,9 @@ def drawn(rows: Sequence[Row], known: Sequence[str] | None = None) -> Draw:
         for mode, count in CALIBRATING.items()
         for rest in [sorted({row.program.model for row in rows if row.program.mode == mode} - held)]
     }
+    used = held.union(*calibrating.values())
+    unused = [model for model in alike if model not in used]
+    fresh = random.Random(FRESH_SEED).sample(unused, min(FRESH, len(unused)))
     return Draw(
         evaluation={
             "training": [by_key["train", layout, "RTX-3090", model] for layout, model in of_training],
@@ -124,11 +135,14 @@ def drawn(rows: Sequence[Row], known: Sequence[str] | None = None) -> Draw:
         },
         ratios=[pairs[model] for model in compared],
         calibration=[row for row in rows if row.program.model in calibrating[row.program.mode]],
+        fresh=[pairs[model] for model in fresh],
     )
 
 
 def programs_of(draw: Draw, only: str | None = None) -> list[Program]:
-    """The programs to follow, each once."""
+    """The programs to follow, each once; `only`: `evaluation`, `calibration` or `fresh`."""
+    if only == "fresh":
+        return [row.program for pair in draw.fresh for row in pair]
     evaluation = [row for rows in draw.evaluation.values() for row in rows] + [
         row for pair in draw.ratios for row in pair
     ]
@@ -214,7 +228,9 @@ def _inference_step(model: Any, images: Any) -> Any:
     return step
 
 
-def follow_all(programs: Sequence[Program], out: Path) -> Iterator[str]:
+def follow_all(
+    programs: Sequence[Program], out: Path, follow: Callable[[Program], dict[str, Any]] = follow
+) -> Iterator[str]:
     """Follow each program in a process of its own, unless its file is there; a line for each."""
     out.mkdir(parents=True, exist_ok=True)
     for program in programs:
@@ -247,7 +263,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("published", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", choices=["evaluation", "calibration"])
+    parser.add_argument("--only", choices=["evaluation", "calibration", "fresh"])
     parser.add_argument("--at-most", type=int)
     options = parser.parse_args()
     warnings.simplefilter("ignore")

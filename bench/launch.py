@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from steptrace.jobs.launch import launch
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import launch
 
 PAIRS, STEPS = 5, 1_000
 PROGRAM = f"""

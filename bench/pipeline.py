@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from steptrace.documents.run import Status
-from steptrace.record import PREDICTION_FILE, RUN_FILE, write_document
+from steptrace.run_folder import PREDICTION_FILE, RUN_FILE, write_document
 
 ROOT = Path(__file__).resolve().parents[1]
 VARIANTS = 100

@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from steptrace.jobs.launch import launch
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import launch
 
 PAIRS = 3
 #: Steps that `steptrace predict` follows by default, those of its warm-up included.

@@ -4,7 +4,7 @@
 
 A trace is repeated with shifted times and ids up to the wished size and read back. Each reading runs in a process of
 its own, so that its peak memory is its own. Without TRACE a real one of the shared traces is taken, or else a small one
-is made up. `--hta` compares with Holistic Trace Analysis 0.5.0, its nanosecond rounding off, in a virtual environment
+is made up. `--hta` compares with Holistic Trace Analysis 0.6.1, its nanosecond rounding off, in a virtual environment
 of its own (it needs pandas 2), which is made if it is not there.
 
 Times are CPU seconds of the process and its children; wall time stands beside them and means something on a quiet
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 SHARED = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
-HTA = ("HolisticTraceAnalysis==0.5.0", "pandas<2.3", "numpy<2.2")
+HTA = ("traceinsight==0.6.1", "pandas<2.3", "numpy<2.2")
 #: What is asked of this reader with its metrics, against HTA.
 TIMES_AS_FAST, SHARE_OF_MEMORY, MEMORY_GROWTH = 9.0, 0.25, 1.05
 #: And of `analyze` without its page, which computes everything and writes it.
@@ -247,7 +247,7 @@ ACTIONS: dict[str, Callable[[Path], None]] = {
     "json.load": _load_json,
     "columns": _columns,
     "steptrace": _steptrace,
-    "HTA 0.5.0": _hta,
+    "HTA 0.6.1": _hta,
 }
 
 
@@ -331,11 +331,11 @@ def main() -> None:
         print(f"{name}, repeated to {megabytes:.0f} MB of JSON")
         results = {how: measure(how, path) for how in ("json.load", "columns", "steptrace")}
         if python:
-            results["HTA 0.5.0"] = measure("HTA 0.5.0", path, python)
+            results["HTA 0.6.1"] = measure("HTA 0.6.1", path, python)
         _report(results, megabytes)
         small = Path(folder) / "small.json"
         small.write_text(json.dumps(trace))
-        _commands(path, small, arguments.against, results.get("HTA 0.5.0"))
+        _commands(path, small, arguments.against, results.get("HTA 0.6.1"))
         path.unlink()
         shared = SHARED / "alexnet_cuda_sync.json.gz"
         small.write_text(json.dumps(made_up_trace(2, 10)))

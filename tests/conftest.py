@@ -23,7 +23,7 @@ os.environ.setdefault("FAKECUDA_COMPUTED_SIZE", "8")
 os.environ.setdefault("FAKECUDA_COMPUTED_BOOL", "1")
 
 # Tests run side by side, and on small tensors PyTorch's threads mostly wait for each other, which takes processor time:
-# six times as much in all for tests/train/test_equivalence.py. What needs several threads sets their number itself.
+# six times as much in all for tests/lab/test_equivalence.py. What needs several threads sets their number itself.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # of programs that are given more
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more are processes, each of which imports PyTorch
@@ -136,7 +136,8 @@ def recorded_summary(once: Callable[[str, Callable[[Path], None]], Path]) -> Cal
 
 #: Folders whose files take longest, in their order: before all others, so that none of them is left at the end.
 LONGEST = (
-    "workflow", "launch", "train", "commands", "capture", "config", "ext", "analysis", "report", "trace", "properties",
+    "workflow", "launch", "lab", "jobs", "commands", "capture", "config", "ext", "analysis", "report", "trace",
+    "properties",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ AGAINST_THE_TWIN = """
 import sys
 sys.path[:0] = sys.argv[1:]
 import torch
-from giou_parts import triton_loss
+from steptrace.workloads import giou_triton
 from steptrace_giou import reference
 torch.manual_seed(0)
 for boxes in (1, 513, 3000):
@@ -34,7 +34,7 @@ for boxes in (1, 513, 3000):
         predictions = (64 * torch.randn(boxes, 4) + targets).to(dtype)
         predictions[: boxes // 5] = targets[: boxes // 5].to(dtype)  # ties of max and min
         losses, gradients = [], []
-        for loss_of, given in ((triton_loss.giou_loss, predictions), (reference.giou_loss, predictions.float())):
+        for loss_of, given in ((giou_triton.giou_loss, predictions), (reference.giou_loss, predictions.float())):
             given = given.detach().requires_grad_()
             losses.append(loss_of(given, targets))
             gradients.append(torch.autograd.grad(losses[-1], given)[0].float())
@@ -46,13 +46,13 @@ FOR_HOPPER = """
 import sys
 sys.path[:0] = sys.argv[1:]
 import triton
-from giou_parts import triton_loss
+from steptrace.workloads import giou_triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 boxes = {"predictions": "*bf16", "targets": "*u8", "boxes": "i32"}
 for kernel, more in (
-    (triton_loss._forward, {"sums": "*fp32", "counts": "*i32", "ticket": "*i32", "loss": "*fp32", "valid": "*i64"}),
-    (triton_loss._backward, {"grad": "*fp32", "valid": "*i64", "gradient": "*bf16"}),
+    (giou_triton._forward, {"sums": "*fp32", "counts": "*i32", "ticket": "*i32", "loss": "*fp32", "valid": "*i64"}),
+    (giou_triton._backward, {"grad": "*fp32", "valid": "*i64", "gradient": "*bf16"}),
 ):
     compiled = triton.compile(ASTSource(kernel, {**boxes, **more}, {}), target=GPUTarget("cuda", 90, 32))
     assert compiled.asm["cubin"]

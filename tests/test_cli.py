@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert (quality["steps"], quality["launch_coverage"], quality["warnings"]) == (2, 1.0, [])
     assert {check["check"]: check["wrong"] for check in quality["checks"]} == dict.fromkeys(
         ("steps_marked", "gpu_work", "linked_to_launch", "kernel_launches_with_work",
-         "waiting_calls", "after_launch", "ends",
+         "waiting_calls", "after_launch", "starts", "ends",
          "one_at_a_time", "one_gpu", "steps_in_turn",
          "step_numbers", "operators_within_steps", "steps_with_work"), 0,
     )  # fmt: skip
@@ -93,7 +94,9 @@ def test_the_page_is_named_and_summarised(tmp_path: Path, capsys: pytest.Capture
     assert main(["analyze", str(path), "--out", str(tmp_path / "out")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("GPU busy ")
-    assert lines[1].startswith("First: ")
+    assert [line.partition(":")[0] for line in lines[1:3]] == ["Why", "First"]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert b64encode((tmp_path / "out" / "step.json.gz").read_bytes()).decode() in page
     assert lines[-2:] == [str(tmp_path / "out" / name) for name in ("report.html", "summary.json")]
 
 
@@ -106,6 +109,37 @@ def test_what_an_earlier_call_made_is_replaced_as_a_whole(tmp_path: Path) -> Non
     left = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
     others = {name for name in left if not name.startswith("tables/trace0/")}
     assert others == {"summary.json", "notes.txt", ".steptrace.json"}
+
+
+def _reducing(rank: int) -> TraceBuilder:
+    builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2})
+    for index in range(2):
+        at = index * 1_100_000
+        training_step(builder, index, at)
+        sent = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 2**20, "Out msg nelems": 2**20}
+        builder.kernel(at + 1000, at + 2000, 5000, "ncclDevKernel_AllReduce(x)", stream=20, **sent)
+    return builder
+
+
+def test_a_named_bandwidth_says_what_all_reduces_should_take_on_each_rank_and_over_all(tmp_path: Path) -> None:
+    inputs = [_reducing(rank).write(tmp_path / "in" / f"{rank}.json") for rank in (0, 1)]
+    out = tmp_path / "out"
+    assert main(["analyze", *map(str, inputs), "--out", str(out), "--bandwidth", "25"]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    each_ns = 1e9 * 4 * 2**20 / 25e9  # of two ranks each sends the message once
+    assert [round(one["all_reduce"]["expected_ns"]) for one in summary["traces"]] == [round(2 * each_ns)] * 2
+    of_ranks = summary["ranks"]["all_reduce"]
+    assert (of_ranks["link_ns_per_step"], of_ranks["link_by"]) == (pytest.approx(each_ns, abs=1), "given")
+    assert main(["analyze", *map(str, inputs), "--out", str(out), "--no-report"]) == 0  # a GPU without a name
+    assert json.loads((out / "summary.json").read_text())["ranks"]["all_reduce"]["link_ns_per_step"] is None
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "fast", "nan", "inf", "450000000000"])
+def test_a_bandwidth_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["analyze", "trace.json", "--out", "out", "--bandwidth", text])
+    assert end.value.code == 2
+    assert "--bandwidth" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a file that cannot be read is found in /proc")
@@ -220,22 +254,23 @@ def test_an_excerpt_holds_one_step(tmp_path: Path, capsys: pytest.CaptureFixture
     assert read_trace(excerpt).steps["index"].tolist() == [1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a.json", "b.json", "--excerpt", "x.json.gz"], "--excerpt needs one trace file"),
-        (["a.json", "--step", "1"], "next: add --excerpt"),
-    ],
-)
-def test_options_of_an_excerpt(
-    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+def test_a_step_is_chosen_for_an_excerpt_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "a.json", "--step", "1", "--out", str(tmp_path / "out")]) == 2
+    assert "next: add --excerpt" in capsys.readouterr().err
+
+
+def test_an_excerpt_of_traces_whose_clocks_cannot_be_aligned_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["analyze", *arguments, "--out", str(tmp_path / "out")]) == 2
-    assert message in capsys.readouterr().err
+    traces = [str(_two_steps().write(tmp_path / f"{name}.json")) for name in "ab"]
+    excerpt = tmp_path / "step.json.gz"
+    assert main(["analyze", *traces, "--out", str(tmp_path / "out"), "--excerpt", str(excerpt)]) == 2
+    assert "a.json" in capsys.readouterr().err
+    assert not excerpt.exists()
 
 
 def test_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["analyze"], ["analyze", "x.json"], ["run"], ["no-such"]):
+    for arguments in ([], ["analyze"], ["diff", "x.json"], ["run"], ["no-such"]):
         with pytest.raises(SystemExit) as exit_:
             main(arguments)
         assert exit_.value.code == 2
@@ -296,11 +331,13 @@ def test_everything_but_training_imports_without_torch() -> None:
     script = (
         "import pkgutil, importlib\n"
         "import steptrace\n"
-        "launch = ('hooks', 'modes', 'predict', 'probe')\n"
-        "engine = ('device', 'frames', 'measure', 'nvml', 'step_counters', 'step_recorders')\n"
+        "launch = ('hooks', 'install', 'memory_history', 'modes', 'predict', 'probe')\n"
+        "engine = ('clock', 'compilations', 'frames', 'measure', 'memory', 'nvml', 'process_facts',\n"
+        "    'step_counters', 'step_recorders')\n"
         "with_torch = (*('steptrace.engine.' + name for name in engine),\n"
         "    'steptrace.equivalence.main', 'steptrace.equivalence.outputs', 'steptrace.equivalence.reference',\n"
-        "    'steptrace.train', 'steptrace.workloads', 'steptrace.predict', 'steptrace.ext',\n"
+        "    'steptrace.lab', 'steptrace.workloads', 'steptrace.predict', 'steptrace.ext', 'steptrace.callbacks',\n"
+        "    'steptrace.inductor',\n"
         "    *('steptrace.launch.' + name for name in launch))\n"
         "for module in pkgutil.walk_packages(steptrace.__path__, 'steptrace.', onerror=lambda name: None):\n"
         "    if not module.name.startswith(with_torch):\n"

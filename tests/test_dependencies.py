@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from builders import TraceBuilder, training_step
 from steptrace import cli
-from steptrace.cli import EXTRA_OF_MODULE
+from steptrace.extras import EXTRA_OF_MODULE
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -109,6 +109,17 @@ def test_a_missing_module_of_no_extra_is_not_hidden(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("steptrace.commands.doctor.run", without)
     with pytest.raises(ModuleNotFoundError):
         cli.main(["doctor"])
+
+
+@pytest.mark.parametrize(("missing", "extra", "code"), [
+    ("torch", "predict", "steptrace.predict_syncs"),
+    ("matplotlib", "lab", "steptrace.load_study('reports/reference/h100/masked_loss').plot_step_times()"),
+])  # fmt: skip
+def test_python_without_an_extra_says_which_one_it_needs(missing: str, extra: str, code: str) -> None:
+    script = f"import sys; sys.modules['{missing}'] = None\nimport steptrace\n{code}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].count(f"steptrace[{extra}]") == 1
 
 
 _WITHOUT_EXTRAS = """

@@ -67,7 +67,7 @@ def test_a_full_disk_during_an_analysis_names_the_file(
     assert main(["analyze", str(trace), "--out", str(tmp_path / "out")]) == 2
     errors = capsys.readouterr().err
     assert "No space left on device" in errors
-    assert (".parquet" if what == "tables" else "summary.json") in errors
+    assert (".parquet:" if what == "tables" else "/step.json.gz:") in errors  # whichever is written first
     assert "next: free space" in errors
     assert not (tmp_path / "out").exists() or what == "json"
 
@@ -154,6 +154,22 @@ def test_progress_is_said_while_there_is_some_left(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 199
     assert lines[99].startswith("steptrace: 1000 of 2000 traces read, about 8 min left")
+
+
+def test_minutes_are_warned_of_at_once_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("steptrace.commands.console.time.monotonic", lambda: now)
+    for total, warned in ((2_000, 1), (100, 0)):
+        progress = Progress("traces read", shorter="name fewer")
+        now += 60  # a process starts; the others do not take so long
+        for done in range(1, total + 1):
+            now += 0.5
+            progress(done, total)
+            if done == 5:
+                assert capsys.readouterr().err.count("name fewer") == warned
+        assert "name fewer" not in capsys.readouterr().err
 
 
 def test_json_of_a_name_that_is_no_text_can_be_written(tmp_path: Path) -> None:

@@ -93,10 +93,33 @@ def test_null_reads_not_measured(function: Callable[[object], str], value: float
 
 @pytest.mark.parametrize(
     ("low", "high", "text"),
-    [(None, None, fmt.NOT_MEASURED), (0.00001, 201692.81, "too noisy to compare"), (0.1, 9.0, "0.10 to 9.00")],
+    [(None, None, fmt.NOT_MEASURED), (0.00001, 201692.81, "too noisy to compare"), (0.1, 9.0, "0.1 to 9.0")],
 )
 def test_an_interval_that_says_nothing_is_called_so(low: float | None, high: float | None, text: str) -> None:
     assert fmt.ratio_interval(low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "texts"),
+    [
+        (1.1024, 1.1016, 1.1031, ("1.10×", "1.10 to 1.10")),
+        (21.27, 19.34, 23.40, ("21×", "19 to 23")),
+        (3.4, 2.4, 4.6, ("3.4×", "2.4 to 4.6")),
+        (1.0152, 1.0042, 1.0263, ("1.015×", "1.004 to 1.026")),  # it excludes 1, and says so
+        (1.0015, 1.0009, 1.0022, ("1.002×", "1.001 to 1.002")),
+        (1.18, None, None, ("1.18×", fmt.NOT_MEASURED)),
+    ],
+)
+def test_a_ratio_has_the_digits_that_its_interval_supports(
+    value: float, low: float | None, high: float | None, texts: tuple[str, str]
+) -> None:
+    assert (fmt.ratio(value, low, high), fmt.ratio_interval(low, high)) == texts
+
+
+def test_an_interval_whose_ends_read_the_same_is_narrow() -> None:
+    assert fmt.is_narrow(1.1016, 1.1031)
+    assert not fmt.is_narrow(1.0009, 1.0022)  # it excludes 1, and says so
+    assert not fmt.is_narrow(1.1, 1.2)
 
 
 @given(st.floats(min_value=-1e-9, max_value=0))
@@ -158,3 +181,37 @@ def test_a_clipped_name_keeps_both_of_its_ends() -> None:
 )
 def test_a_number_with_its_noun_is_written_as_a_count(number: float, text: str) -> None:
     assert fmt.plural(number, "kernel") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rough", "in_tens"),
+    [
+        (12.4, "12 s", "12 s"),
+        (60, "1 min", "1 min"),
+        (109, "2 min", "1 min 50 s"),
+        (119, "2 min", "2 min"),
+        (594, "10 min", "9 min 50 s"),
+        (597, "10 min", "10 min"),
+        (3900, "1 h 5 min", "1 h 5 min"),
+    ],
+)
+def test_a_time_to_wait_is_rough(seconds: float, rough: str, in_tens: str) -> None:
+    assert fmt.rough_duration(seconds) == rough
+    assert fmt.rough_duration(seconds, in_tens=True) == in_tens
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("padding", "padding"),
+        ("loop__batch-64", "loop (batch=64)"),
+        ("loop__data.batch_size-64__precision-bf16", "loop (data.batch_size=64, precision=bf16)"),
+        ("loop__lr-1e-05", "loop (lr=1e-05)"),
+        ("loop__lr--1", "loop (lr=-1)"),
+        ("two__words", "two__words"),  # no cell of a matrix: a person's name
+        ("__batch-64", "__batch-64"),
+        ("python train.py --name run__lr-1", "python train.py --name run__lr-1"),  # a command
+    ],
+)
+def test_a_variant_of_a_matrix_is_shown_by_its_values(name, shown):
+    assert fmt.variant(name) == shown

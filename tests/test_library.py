@@ -1,6 +1,7 @@
 """steptrace in Python: what a notebook loads is what the commands write."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -9,10 +10,17 @@ import pytest
 from matplotlib import pyplot
 
 import steptrace
+import steptrace.library
 from builders import TraceBuilder, training_step
 from pages import ROOT
 from recorded import recorded
 from steptrace import cli, python_reference
+from steptrace import format as fmt
+from steptrace.analysis.common.registry import ROW_TYPES
+from steptrace.commands.prediction_text import text_of
+from steptrace.documents import probe
+from steptrace.documents.base import columns_of, convert
+from steptrace.documents.prediction import predicted_step
 from steptrace.documents.table import read_table, records
 from steptrace.errors import RecordError, TraceError
 
@@ -35,6 +43,14 @@ TABLES = {
 @pytest.fixture(scope="module", autouse=True)
 def _no_screen() -> None:
     mpl.use("agg")
+
+
+@pytest.fixture
+def make_study_steps(monkeypatch: pytest.MonkeyPatch) -> steptrace.LoadedStudy:
+    """A study with the steps of one run, which the reference does not hold."""
+    row = {"phase": "timed", "step": 0, "step_ns": 2_000_000, "loader_wait_ns": None, "loss": 0.5}
+    monkeypatch.setattr("steptrace.run_folder.read_steps", lambda _: pd.DataFrame([row]))
+    return steptrace.load_study(REFERENCE)
 
 
 @pytest.fixture
@@ -130,7 +146,50 @@ def test_a_prediction_prints_and_is_a_frame() -> None:
     assert frame["count"].sum() == syncs.total == 2
     assert set(frame["file"]) == {site.file for site in syncs.sites}
     assert "loss.item()" in str(syncs)
-    assert str(syncs.sites[0]) in str(syncs)
+    assert f"test_library.py:{syncs.sites[0].line}" in str(syncs)
+    estimate = syncs.estimate("H100")
+    assert estimate.gpu == "H100"
+    assert fmt.band_ms(*estimate.step_ms) in str(estimate)
+
+
+def test_a_prediction_prints_the_table_of_the_command() -> None:
+    import torch
+
+    with steptrace.predict_syncs() as syncs:
+        value = torch.ones(3, device="cuda").sum()
+        syncs.reset()
+        for _ in range(2):
+            value.item()
+            syncs.step_ends()
+    followed = replace(steptrace.predict.Prediction.of(syncs), by_step=(1, 1))
+    prediction = predicted_step([convert(followed.to_json(), probe.Prediction)])
+    printed = str(syncs).splitlines()
+    assert printed[0] == "1 sync per step predicted"
+    assert printed[1:] == [line for line in text_of("name", prediction) if line in printed[1:]]
+    assert len(printed) == 3  # the head of the table, and a row
+
+
+@pytest.mark.parametrize("attribute", steptrace.library.ROWS_OF_STUDY)
+def test_each_column_of_a_study_s_frame_is_documented(attribute: str, make_study_steps: steptrace.LoadedStudy) -> None:
+    frame = getattr(make_study_steps, attribute).reset_index()
+    described = [column.name for column in columns_of(steptrace.library.ROWS_OF_STUDY[attribute])]
+    assert sorted(frame.drop(columns="index", errors="ignore").columns) == sorted(described)
+
+
+@pytest.mark.parametrize("attribute", steptrace.library.TABLE_OF)
+def test_each_column_of_a_trace_s_frame_is_documented(attribute: str) -> None:
+    frame = getattr(steptrace.load_trace(recorded("two_ranks_0")), attribute)
+    described = columns_of(ROW_TYPES[steptrace.library.TABLE_OF[attribute]])
+    assert sorted(frame.columns) == sorted(column.name for column in described)
+    assert all(column.meaning for column in described)
+
+
+def test_a_study_prints_a_line_for_each_variant() -> None:
+    study = steptrace.load_study(REFERENCE)
+    lines = str(study).splitlines()
+    assert study.document.title in lines
+    for variant in study.document.variants:
+        assert any(line.split()[:1] == [variant.name] for line in lines)
 
 
 def test_the_page_of_names_is_made_of_the_docstrings() -> None:

@@ -15,7 +15,7 @@ from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import SteptraceError
 from steptrace.launch.capture import Process, start_of
-from steptrace.output_folder import LIST_FILE, OutputFolder, require_empty, require_free
+from steptrace.output_folder import LIST_FILE, OutputFolder, folder_named_after, require_empty, require_free
 
 #: A project of somebody's, with files and folders of the names that commands write.
 FOREIGN = {
@@ -198,3 +198,43 @@ def test_a_new_or_empty_folder_and_free_names(tmp_path: Path) -> None:
     for names in (["file"], ["file/below"]):
         with pytest.raises(SteptraceError, match="file"):
             require_free(tmp_path, names)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "name"),
+    [
+        (["/data/vit.json.gz"], "vit-analysis"),
+        (["host.12.pt.trace.json"], "host.12-analysis"),
+        (["snap.pickle"], "snap-analysis"),
+        (["a.json", "b/a.json"], "a-analysis"),
+        (["before.json", "after.json"], "before-after-analysis"),
+        (["r0.json", "r1.json", "r2.json"], "r0-and-more-analysis"),
+        (["/"], "analysis"),
+    ],
+)
+def test_a_result_s_folder_has_the_name_of_what_was_read(inputs: list[str], name: str) -> None:
+    assert folder_named_after(inputs, "analysis") == Path(name)
+
+
+def test_a_result_s_folder_has_a_name_that_a_file_system_takes() -> None:
+    assert len(os.fsencode(folder_named_after(["\N{EARTH GLOBE EUROPE-AFRICA}" * 300], "analysis").name)) <= 255
+
+
+def test_without_out_a_trace_is_analysed_and_compared_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    for name in ("a.json", "b.json"):
+        builder = TraceBuilder()
+        training_step(builder)
+        builder.write(traces / name)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert main(["analyze", "../traces/a.json", "--no-report"]) == 0
+    assert str(Path("a-analysis", "summary.json")) in capsys.readouterr().out
+    assert main(["diff", "../traces/a.json", "../traces/b.json"]) == 0
+    assert str(Path("a-b-diff", "diff.html")) in capsys.readouterr().out
+    assert sorted(path.name for path in here.iterdir()) == ["a-analysis", "a-b-diff"]
+    assert sorted(path.name for path in traces.iterdir()) == ["a.json", "b.json"]

@@ -10,9 +10,9 @@ from steptrace.analysis import load_trace, summarize_trace
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.findings import find_in_trace, with_findings
+from steptrace.findings.recommended import first_steps
 from steptrace.findings.why import why
 from steptrace.limits import MODERATE_SHARE
-from steptrace.report.page.findings import first_steps
 
 ROOT: Final = Path(__file__).parents[1] / "reports" / "reference"
 #: In the recorded window of masked_loss.
@@ -101,6 +101,8 @@ def test_a_kernel_of_one_block_is_a_finding_although_each_step_has_another_size(
     (slow,) = [one for one in find_in_trace(summary) if one.rule == "slow_kernels"]
     assert slow.cost_ns_per_step is not None
     assert 19e6 < slow.cost_ns_per_step < 21.2e6
+    assert slow.cost_ns_per_step == pytest.approx(slow.figures["ns"] - slow.figures["expected_ns"], abs=1)
+    assert all(row.name in slow.claim for row in rows)
 
 
 def test_a_trace_of_a_gpu_has_its_syncs_at_the_predicted_lines_and_its_window_is_divided_without_rest() -> None:

@@ -9,7 +9,7 @@ import pytest
 from builders import TraceBuilder, training_step
 from documents import fill
 from steptrace.documents.run import Status
-from steptrace.record import write_document
+from steptrace.run_folder import write_document
 from steptrace.workflow.run_summary import summarize_run
 
 

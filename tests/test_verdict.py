@@ -48,6 +48,10 @@ def test_verdict_passes_where_all_runs_are_ok_and_gates_hold() -> None:
     assert explain(verdict) == "all 4 runs ok, 1 gate held"
 
 
+def test_without_gates_none_is_said_to_be_held() -> None:
+    assert explain(judge([comparison(variant("a"))], {})) == "all 2 runs ok"
+
+
 @pytest.mark.parametrize("status", ["failed", "out of memory", "killed", "not run"])
 def test_one_run_that_is_not_ok_fails_the_verdict(status: str) -> None:
     broken = variant("b", runs=[run(0), run(1, status, "ValueError: no")])

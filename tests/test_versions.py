@@ -19,7 +19,7 @@ from steptrace.documents.table import read_table, write_table
 from steptrace.documents.versions import Shape, kept, problems, shape_of, shapes
 from steptrace.errors import ConfigError, RecordError
 from steptrace.files import read_versioned, write_versioned
-from steptrace.record import read_sources, write_sources
+from steptrace.run_folder import read_sources, write_sources
 
 
 def _write(path: Path, content: Any) -> Path:
@@ -113,11 +113,15 @@ class Before(base.File, frozen=True, kw_only=True):
     inner: Inner
     kind: Literal["a", "b"] = "a"
     size: int | None = None
+    kinds: dict[str, Literal["a", "b"]] = msgspec.field(default_factory=dict)
+    rows: tuple[Literal["a", "b"], ...] = ()
 
 
 def changed(document: str, /, **fields: Any) -> type[base.Document]:
     """`Before` with fields that are added, changed, or (None) removed; each a type, or a type and a default."""
     as_before = {"name": str, "inner": Inner, "kind": (Literal["a", "b"], "a"), "size": (int | None, None)}
+    as_before |= {"kinds": (dict[str, Literal["a", "b"]], msgspec.field(default_factory=dict))}
+    as_before |= {"rows": (tuple[Literal["a", "b"], ...], ())}
     chosen = {key: value for key, value in (as_before | fields).items() if value is not None}
     defined = [(key, *(value if isinstance(value, tuple) else (value,))) for key, value in chosen.items()]
     named = {"__doc__": document}
@@ -134,6 +138,8 @@ def changed(document: str, /, **fields: Any) -> type[base.Document]:
         ({"name": int}, "Before.name no longer takes"),
         ({"kind": (Literal["a"], "a")}, "Before.kind no longer takes"),
         ({"inner": list[Inner]}, "Before.inner no longer takes"),
+        ({"kinds": (dict[str, Literal["a"]], msgspec.field(default_factory=dict))}, "Before.kinds no longer takes"),
+        ({"rows": (tuple[Literal["b", "c"], ...], ())}, "Before.rows no longer takes"),
     ],
 )
 def test_a_change_by_which_files_of_the_version_no_longer_fit_is_found(fields: dict[str, Any], what: str) -> None:
@@ -157,6 +163,8 @@ def test_a_change_of_what_a_document_holds_is_found() -> None:
         {"size": (int | float | None, None)},
         {"kind": (Literal["a", "b", "c"], "a")},
         {"kind": (str, "a")},
+        {"kinds": (dict[str, Literal["a", "b", "c"]], msgspec.field(default_factory=dict))},
+        {"rows": (tuple[Literal["a", "b", "c"], ...], ())},
         {"name": str | None},
         {"name": Any},
     ],

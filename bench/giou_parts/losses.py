@@ -92,9 +92,9 @@ def implementations(names: Sequence[str] | None, device: str) -> dict[str, Loss]
         "fused": lambda b: ops.giou_loss(b.predictions, b.targets),
     }
     if device == "cuda" and importlib.util.find_spec("triton"):
-        from giou_parts import triton_loss
+        from steptrace.workloads import giou_triton
 
-        table["triton"] = lambda b: triton_loss.giou_loss(b.predictions, b.targets)
+        table["triton"] = lambda b: giou_triton.giou_loss(b.predictions, b.targets)
     unknown = sorted(set(names or ()) - set(table) - {"triton"})
     if unknown:
         raise SystemExit(f"unknown implementation {', '.join(unknown)}: choose from {', '.join(table)}")

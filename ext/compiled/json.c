@@ -319,9 +319,28 @@ int64_t number_to_int(const Number *number)
     return number->negative ? -(int64_t)number->digits : (int64_t)number->digits;
 }
 
+/* A text such as 0x7f, as tools write addresses and queues; -1 for anything else, or what a uint64 does not hold. */
+static int hexadecimal(const Value *value, Number *number)
+{
+    const char *at = value->begin;
+    if (value->end - at < 3 || value->end - at > 18 || at[0] != '0' || (at[1] | 32) != 'x')
+        return -1;
+    memset(number, 0, sizeof *number);
+    for (at += 2; at < value->end; at++) {
+        char small = *at | 32;
+        int digit = *at >= '0' && *at <= '9' ? *at - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
+        if (digit < 0)
+            return -1;
+        number->digits = number->digits << 4 | (uint64_t)digit;
+    }
+    return 0;
+}
+
 int number_of(const Value *value, Number *number)
 {
     const char *at = value->begin;
+    if (value->kind == STRING && !hexadecimal(value, number))
+        return 0;
     if (value->kind == NUMBER)
         *number = value->number;
     else if (value->kind != STRING || parse_number(&at, value->end, number) || at != value->end)

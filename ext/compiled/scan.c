@@ -25,7 +25,7 @@
     } while (0)
 
 const char *const FORM_NAMES[FORMS] = {"start",   "length", "thread",  "name", "sort",
-                                       "integer", "real",   "product", "list", "collective"};
+                                       "integer", "real",   "product", "list", "collective", "text"};
 
 enum { PH, CAT, NAME, PID, TID, TS, DUR, ARGS, EVENT_KEYS };
 
@@ -109,7 +109,7 @@ static int event_member(Text *text, int place, Value *value, Event *event)
     return 0;
 }
 
-/* Microseconds to the nearest ns; MISSING for what is no number, or beyond LATEST_NS. */
+/* Microseconds to the nearest ns, 0 where there are none; MISSING for what is no number, or beyond LATEST_NS. */
 static int64_t to_ns(const Value *value)
 {
     Number number;
@@ -242,6 +242,11 @@ static int fill(Scanner *scanner, const Event *event, const Column *column, int6
     case COLLECTIVE:
         *out = given ? (int64_t)scanner->collectives.count : -1;
         return given ? add_span(&scanner->collectives, (size_t)(args->begin - text), (size_t)(args->end - text)) : PLAIN;
+    case TEXT:
+        *out = -1;
+        if (!given || arg->kind != STRING || arg->begin == arg->end)
+            return PLAIN;
+        return number_text(&scanner->names, arg->begin, (size_t)(arg->end - arg->begin), out);
     default: /* the times and the sort, which the caller knows */
         return PLAIN;
     }
@@ -326,7 +331,10 @@ static int add_event(Scanner *scanner, Text *text, const char *begin)
     PLAINLY(json_space(&after) || (*after.at != ',' && *after.at != ']'));
     const Value *name = &event.of[NAME];
     PLAINLY(name->kind != ABSENT && name->kind != STRING);
-    const int64_t times[2] = {to_ns(&event.of[TS]), to_ns(&event.of[DUR])};
+    int64_t times[2] = {to_ns(&event.of[TS]), to_ns(&event.of[DUR])};
+    /* A complete event without a length was not completed. */
+    if (event.of[DUR].kind == ABSENT && is_text(&event.of[PH], "X"))
+        times[1] = MISSING;
     TRY(number_sort(scanner, &event, &sort));
     int kind = kind_of(scanner, &event, sort);
     if (kind >= 0)

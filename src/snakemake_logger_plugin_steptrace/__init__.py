@@ -1,6 +1,8 @@
-"""`snakemake --logger steptrace`: one line a run with its result and the time left; at the end what failed, the page.
+"""`snakemake --logger steptrace`: a line for each run with its result and the time left; at the end what failed.
 
-What Snakemake says of its own work is left out, but for warnings and errors; `--verbose` and `-p` show all. A dry run
+Of other jobs a line says how far all is, where none was printed for a while.
+
+Of Snakemake's own messages only warnings and errors are printed; `--verbose` and `-p` show all of them. A dry run
 counts the jobs; with `--quiet host` it lists them all, as Snakemake does.
 """
 
@@ -15,20 +17,19 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from snakemake_logger_plugin_steptrace.texts import REPEATED, SHOWN
 from snakemake_logger_plugin_steptrace.time_left import TimeLeft
 from steptrace.errors import SteptraceError
 from steptrace.format import printable, rough_duration
+from steptrace.format import variant as shown_variant
 
-#: Of Snakemake's messages below a warning, by how they begin.
-_SHOWN: Final = ("Nothing to be done", "Unlocking", "Will exit", "Trying to restart")
-#: Of its errors: they repeat that a job has failed, which is already printed with its reason.
-_REPEATED: Final = (
-    "Exiting because a job execution failed",
-    "WorkflowError:\nAt least one job did not complete",
-    "RuleException:\nCalledProcessError",
-)
+#: The type of the error by which Snakemake says that the command of a job has failed. The event of the failed job
+#: follows it, and is what is printed.
+_OF_A_COMMAND: Final = "RuleException"
 _CHECKS: Final = ("equivalence", "prediction")
 _INDEX: Final = "reports/index.html"
+#: After so many seconds without a line, the end of any job makes one.
+_QUIET_S: Final = 5.0
 
 
 class LogHandler(LogHandlerBase):
@@ -43,11 +44,11 @@ class LogHandler(LogHandlerBase):
         """Begin with no job."""
         self._jobs: dict[int, dict[str, Any]] = {}
         self._not_written: list[str] = []
-        self._total, self._done = 0, 0
+        self._total, self._done, self._said = 0, 0, 0.0
         self._left = TimeLeft({}, 0.0)
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         if self.common_settings.dryrun and self._quiet("RULES"):
-            # Or Snakemake would prepare what it says of each job, which takes longer than finding out what to run.
+            # Otherwise Snakemake would prepare a message for each job, which takes longer than finding out what to run.
             self.common_settings.quiet = {*self.common_settings.quiet, Quietness.PROGRESS}
 
     @property
@@ -66,11 +67,16 @@ class LogHandler(LogHandlerBase):
             self._not_made(record.__dict__)
         elif record.levelno >= logging.WARNING:
             text = self.format(record)
-            self._print([] if text.strip().startswith(_REPEATED) else [text])
+            self._print([] if self._repeats(record) or text.strip().startswith(REPEATED) else [text])
         elif event is not None:
             self._print(self._of_event(event, record))
-        elif str(record.msg).startswith(_SHOWN):
+        elif str(record.msg).startswith(SHOWN):
             self._print([self.format(record)])
+
+    def _repeats(self, record: logging.LogRecord) -> bool:
+        """Whether an error only says that the command of a running job has failed."""
+        is_error = getattr(record, "event", None) == LogEvent.ERROR
+        return is_error and bool(self._jobs) and getattr(record, "exception", None) == _OF_A_COMMAND
 
     def close(self) -> None:
         """Print what failed, and where the page is."""
@@ -96,7 +102,8 @@ class LogHandler(LogHandlerBase):
             if self.common_settings.dryrun:
                 return [self.format(record)]
             counts = {rule: count for rule, count in content["stats"].items() if rule != "total"}
-            self._total, self._left = content["stats"]["total"], TimeLeft(counts, time.monotonic())
+            self._said = time.monotonic()
+            self._total, self._left = content["stats"]["total"], TimeLeft(counts, self._said)
         elif event == LogEvent.JOB_INFO:
             self._jobs[content["jobid"]] = content
             variant = content["wildcards"].get("variant", "")
@@ -114,18 +121,24 @@ class LogHandler(LogHandlerBase):
             return []
         named = job["wildcards"]
         errors = {file: error for file in _statuses(job["output"]) if (error := _error(file)) is not None}
-        if "repeat" not in named:
-            pages = [
-                f"page: {Path(file).resolve()}" for file in job["output"] if file.endswith(".html") and file != _INDEX
-            ]
-            return [*pages, *(f"{'/'.join(file.parts[1:-1])}: {error}" for file, error in errors.items())]
-        left = rough_duration(self._left.seconds(time.monotonic()) or 0.0)
-        result = f"failed: {next(iter(errors.values()))}" if errors else "ok"
-        run = f"{named['study']}/{named['variant']} run{named['repeat']}"
-        return [f"{run} {result} ({self._done} of {self._total} jobs, about {left} left)"]
+        if "repeat" in named:
+            result = f"failed: {next(iter(errors.values()))}" if errors else "ok"
+            run = f"{named['study']}/{shown_variant(named['variant'])} run{named['repeat']}"
+            return [f"{run} {result} ({self._how_far()})"]
+        pages = [f"page: {Path(file).resolve()}" for file in job["output"] if file.endswith(".html") and file != _INDEX]
+        lines = [*pages, *(f"{'/'.join(file.parts[1:-1])}: {error}" for file, error in errors.items())]
+        if not lines and self._done < self._total and time.monotonic() - self._said >= _QUIET_S:
+            lines = [f"{job['rule_name']} ended ({self._how_far()})"]
+        return lines
+
+    def _how_far(self) -> str:
+        """The jobs that have ended, and the time left."""
+        self._said = time.monotonic()
+        left = rough_duration(self._left.seconds(self._said) or 0.0, in_tens=True)
+        return f"{self._done} of {self._total} jobs, about {left} left"
 
     def _not_made(self, content: dict[str, Any]) -> None:
-        """Of a job that failed itself: one that is supervised does not. The verdict says itself why."""
+        """Remember a job that failed. A supervised training never does, and the verdict says itself why it fails."""
         job = self._jobs.pop(content.get("jobid", -1), None)
         if job is not None:
             self._left.end(content["jobid"], time.monotonic())
@@ -144,7 +157,7 @@ def _statuses(output: Sequence[str]) -> Iterator[Path]:
 
 
 def _error(file: Path) -> str | None:
-    from steptrace.record import read_status  # a call with nothing to do has no use for it
+    from steptrace.run_folder import read_status  # not needed where there is nothing to do
 
     try:
         return read_status(file.parent).error

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from steptrace.library import LoadedStudy, LoadedTrace, load_study, load_trace
-    from steptrace.predict import predict_syncs
+    from steptrace.operator_costs import OperatorCost, operator_cost
+    from steptrace.predict import Syncs, predict_syncs
 
 __version__ = "0.1.0"
 
-__all__ = ["LoadedStudy", "LoadedTrace", "load_study", "load_trace", "predict_syncs", "step"]
+__all__ = [
+    "LoadedStudy", "LoadedTrace", "OperatorCost", "Syncs", "load_study", "load_trace", "operator_cost", "predict_syncs",
+    "step",
+]  # fmt: skip
 
 #: Name -> the module that it is imported from.
 _LAZY: Final = {
     **dict.fromkeys(("LoadedStudy", "LoadedTrace", "load_study", "load_trace"), "steptrace.library"),
-    "predict_syncs": "steptrace.predict",
+    **dict.fromkeys(("OperatorCost", "operator_cost"), "steptrace.operator_costs"),
+    **dict.fromkeys(("Syncs", "predict_syncs"), "steptrace.predict"),
 }
 
 #: Told of each call of `step`, in a program that `steptrace run` has started.
@@ -40,7 +45,12 @@ def step() -> None:
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        try:
+            return getattr(importlib.import_module(_LAZY[name]), name)
+        except ModuleNotFoundError as error:
+            from steptrace.extras import named
+
+            raise named(error) from None
     raise AttributeError(f"module 'steptrace' has no attribute {name!r}")
 
 

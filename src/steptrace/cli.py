@@ -16,16 +16,9 @@ from typing import Final
 
 from steptrace import __version__
 from steptrace.errors import SteptraceError, code_of, keep_standard_error
+from steptrace.extras import with_extra
 from steptrace.format import printable
 
-#: Modules and packages that an installation without extras lacks, and the extra of pyproject.toml that brings each.
-EXTRA_OF_MODULE: Final = {
-    "torch": "predict",
-    **dict.fromkeys(
-        ("PIL", "hydra", "hydra-core", "matplotlib", "nbconvert", "nbformat", "omegaconf", "scipy", "snakemake"),
-        "lab",
-    ),
-}
 #: Every command with its line in the list of commands.
 _COMMANDS: Final = {
     "run": "start any training program, unchanged, and measure its steps",
@@ -45,38 +38,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     for out in (sys.stdout, sys.stderr):
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
-    given = sys.argv[1:] if argv is None else list(argv)
-    return code_of(lambda: _run(given), say=_say_error)
+    words = sys.argv[1:] if argv is None else list(argv)
+    return code_of(lambda: _run(words), say=_say_error)
 
 
-def _run(given: Sequence[str]) -> int:
+def _run(words: Sequence[str]) -> int:
     try:
-        parse = parser(given)
-        arguments, others = parse.parse_known_args(given, argparse.Namespace(given=given))
-        if (problem := _unclear(given, arguments, others)) is not None:
+        parse = parser(words)
+        arguments, unknown = parse.parse_known_args(words, argparse.Namespace(command_line=words))
+        if (problem := _unclear(words, arguments, unknown)) is not None:
             parse.error(problem)
         run: Callable[[argparse.Namespace], int] = arguments.run
         return run(arguments)
     except ModuleNotFoundError as error:
-        extra = EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
-        if extra is None:
+        advice = with_extra(error)
+        if advice is None:
             raise
         raise SteptraceError(
             f"the package {error.name} is not installed, and this command needs it",
-            next_step=f"pip install 'steptrace[{extra}]', or use an environment that has it",
+            next_step=f"{advice}, or use an environment that has it",
         ) from error
 
 
-def _unclear(given: Sequence[str], arguments: argparse.Namespace, others: Sequence[str]) -> str | None:
+def _unclear(words: Sequence[str], arguments: argparse.Namespace, unknown: Sequence[str]) -> str | None:
     """Options that a command does not have, or that stand after a program without `--` before it; else None."""
-    text = f"unrecognized arguments: {' '.join(others)}" if others else None
+    text = f"unrecognized arguments: {' '.join(unknown)}" if unknown else None
     program = getattr(arguments, "program", None) or getattr(arguments, "target", None)
-    if program is None or "--" in given:
+    if program is None or "--" in words:
         return text
-    begin = given.index(program[0])
-    if text is None and (len(program) == 1 or not any(word.startswith("-") for word in given[begin:])):
+    begin = words.index(program[0])
+    if text is None and (len(program) == 1 or not any(word.startswith("-") for word in words[begin:])):
         return None
-    whole = shlex.join([*given[:begin], "--", *given[begin:]])
+    whole = shlex.join([*words[:begin], "--", *words[begin:]])
     return f"{text or 'options after a program may be its own'}\n  next: put -- before the program: steptrace {whole}"
 
 
@@ -84,17 +77,17 @@ def _say_error(text: str) -> None:
     print(f"steptrace: error: {printable(text)}", file=sys.stderr)  # noqa: T201
 
 
-def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The parser of these arguments: every command, with the arguments of the one that is called; of all if None."""
     steptrace = argparse.ArgumentParser(
         prog="steptrace", description="Training-step performance from traces: what the GPU waited for, and which line."
     )
     steptrace.add_argument("--version", action="version", version=f"steptrace {__version__}")
     commands = steptrace.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    called = None if given is None else next((argument for argument in given if not argument.startswith("-")), None)
+    called = None if words is None else next((argument for argument in words if not argument.startswith("-")), None)
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
-        if given is None or name == called:
+        if words is None or name == called:
             module = importlib.import_module(f"steptrace.commands.{name}")
             module.add(command)
             command.add_argument("--json", action="store_true", help="print JSON on standard output, and nothing else")

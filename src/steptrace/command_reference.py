@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator
 
 from steptrace.cli import parser
+from steptrace.exit_codes import ExitCode
 from steptrace.markdown import table
 
 _HEAD = """# Commands
@@ -11,18 +12,12 @@ _HEAD = """# Commands
 Made of the commands themselves by `python -m steptrace.command_reference`; a test compares them.
 
 `steptrace COMMAND --help` says the same in a terminal. Every command takes `--json`: it then prints one JSON value on
-standard output and nothing else there. Warnings, errors and progress go to standard error.
+standard output and nothing else there. Warnings, errors and progress go to standard error. The value's schema is in
+[schemas/commands](../schemas/commands). `run --capture` prints nothing of its own: the output is the program's.
 
 ## Exit codes
 
-| code | meaning |
-| --- | --- |
-| 0 | done |
-| 1 | done, and what was asked for does not hold: over budget, the program ended early, no study can run |
-| 2 | not done: bad input, or a file that cannot be read or written; a message on standard error says what to do |
-| 130 | interrupted (Ctrl-C) |
-| 141 | what reads its output has ended first, such as `head` |
-
+{codes}
 `snakemake --cores all` ends with 0, or with 1 if a run failed or a gate is broken.
 """
 
@@ -35,7 +30,13 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 def render() -> str:
     """The page."""
-    return "\n".join([_HEAD, *(part for name, command in commands().items() for part in _described(name, command))])
+    codes = table(("code", "meaning"), [(code.value, code.meaning) for code in ExitCode])
+    return "\n".join(
+        [
+            _HEAD.replace("{codes}", codes),
+            *(part for name, command in commands().items() for part in _described(name, command)),
+        ]
+    )
 
 
 def _described(name: str, command: argparse.ArgumentParser) -> Iterator[str]:

@@ -1,35 +1,50 @@
 """What of the docs is made from the types of the documents: `python -m steptrace.document_schemas docs`.
 
-The JSON Schemas in `schemas/`, from the structs in `documents`, and of the files that a person writes, from those in
-`config`; `schemas/versions.json` (`documents.versions`); in `metrics.md` the table of what a trace's page says,
-in `findings.md` that of the rules, in `config/README.md` that of a configuration's keys.
+The JSON Schemas in `schemas/`: of documents and of what commands print, from the structs in `documents`, and of the
+files that a person writes, from those in `config`. `schemas/versions.json` (`documents.versions`). In `metrics.md` the
+table of what a trace's page says, in `findings.md` that of the rules, in `config/README.md` that of a configuration's
+keys.
 """
 
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 from msgspec import Meta
 
 from steptrace.config.schema import MOST, RootConfig
-from steptrace.config.settings import Limits, Settings
+from steptrace.config.settings import Limits, WorkflowSettings
 from steptrace.config.study_file import StudyFile
+from steptrace.documents.answers import (
+    AnalyzeAnswer,
+    CapturableProcess,
+    CaptureAllAnswer,
+    CaptureAnswer,
+    DiffAnswer,
+    DoctorAnswer,
+    InitAnswer,
+    PredictAnswer,
+    PredictStudyAnswer,
+    RunAnswer,
+)
 from steptrace.documents.base import Document, columns_of, meaning_of
 from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
 from steptrace.documents.diff import Diff
 from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import RunMemory, RunRecord, Status
+from steptrace.documents.snapshot import MemorySnapshots
 from steptrace.documents.steps import StepFigures
 from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.versions import kept, problems, shapes
 from steptrace.errors import ConfigError
 from steptrace.files import read_json
-from steptrace.findings import RANK_RULES, STUDY_RULES, TRACE_RULES, Rule
+from steptrace.findings import RULES, AnyRule
+from steptrace.format import plain
 from steptrace.markdown import table
 
 #: Each document by the name of its file.
@@ -43,18 +58,44 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "status": Status,
     "memory": RunMemory,
     "prediction": PredictedStep,
+    "snapshot": MemorySnapshots,
+}
+
+
+#: What each command prints with `--json`: any of these.
+ANSWERS: Final[dict[str, tuple[Any, ...]]] = {
+    "analyze": (AnalyzeAnswer,),
+    "capture": (CaptureAnswer, CaptureAllAnswer, list[CapturableProcess]),
+    "compare": (ComparedResults,),
+    "diff": (DiffAnswer,),
+    "doctor": (DoctorAnswer,),
+    "init": (InitAnswer,),
+    "predict": (PredictAnswer, PredictStudyAnswer),
+    "run": (RunAnswer,),
 }
 
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, by the name of its file without the ending."""
-    schema = msgspec.json.schema(DOCUMENTS[name])
-    for described in schema["$defs"].values():  # Python up to 3.12 keeps a docstring's indent
-        described["description"] = inspect.cleandoc(described["description"])
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return _schema([DOCUMENTS[name]])
 
 
-class WorkflowFile(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+def answer_schema_of(command: str) -> dict[str, Any]:
+    """The JSON Schema of what a command prints with `--json`."""
+    return _schema(ANSWERS[command])
+
+
+def _schema(kinds: Sequence[Any]) -> dict[str, Any]:
+    """The JSON Schema of a value that is of one of some kinds."""
+    schemas, parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    for part in parts.values():
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])  # Python up to 3.12 keeps a docstring's indent
+    whole = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole, "$defs": parts}
+
+
+class WorkflowFile(WorkflowSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """config/workflow.yaml: what runs, and what must hold. Every key can also be given by `snakemake --config`."""
 
     studies: Annotated[list[str], Meta(description="studies to run, by their files' names; default: all")] = (
@@ -96,18 +137,26 @@ def _said(kind: type[Document]) -> tuple[str, str]:
 
 
 def rule_table() -> str:
-    """The rules of findings as a table for docs/findings.md, those on the same cause in one row."""
-    by_name: dict[str, tuple[Rule[Any], list[str]]] = {}
-    for what, rules in (("trace", TRACE_RULES), ("ranks", RANK_RULES), ("study", STUDY_RULES)):
-        for rule in rules:
-            by_name.setdefault(rule.name, (rule, []))[1].append(what)
+    """The rules of findings as a table for docs/findings.md."""
     head = ("Rule", "Looks at", "Fires when", "Source of the thresholds", "Advice", "Counter-check", "Study")
-    return table(head, [_row(rule, where) for rule, where in by_name.values()])
+    return table(head, [_row(rule) for rule in RULES.values()])
 
 
-def _row(rule: Rule[Any], where: list[str]) -> tuple[str, ...]:
+def _row(rule: AnyRule) -> tuple[str, ...]:
     study = f"`{rule.study}`" if rule.study else "–"
-    return f"`{rule.name}`", ", ".join(where), rule.condition, rule.basis, rule.advice, rule.counter_check, study
+    looks_at = ", ".join(rule.looks_at)
+    return f"`{rule.name}`", looks_at, rule.condition_text, rule.basis, " ".join(rule.advice), rule.counter_check, study
+
+
+def figure_table() -> str:
+    """The figures of each rule's findings as a table for docs/findings.md."""
+    rows = []
+    for rule in RULES.values():
+        name = f"`{rule.name}`"
+        for one in columns_of(cast("type[Document]", rule.figures)):
+            rows.append((name, f"`{one.name}`", one.unit or "", one.meaning))
+            name = ""
+    return table(("Rule", "Figure", "Unit", "What it is"), rows)
 
 
 def key_table() -> str:
@@ -142,7 +191,7 @@ def _takes(kind: dict[str, Any]) -> str:
     text = str(kind["type"])
     for limit, words in (("minimum", "of at least"), ("exclusiveMinimum", "above"), ("maximum", "and at most")):
         if kind.get(limit) not in (None, MOST):
-            text += f" {words} {kind[limit]:g}"
+            text += f" {words} {plain(kind[limit])}"
     return text
 
 
@@ -150,6 +199,7 @@ def _takes(kind: dict[str, Any]) -> str:
 TABLES: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("metrics.md", "subjects of a trace"): subject_table,
     ("findings.md", "rules"): rule_table,
+    ("findings.md", "figures"): figure_table,
     ("../config/README.md", "keys"): key_table,
 }
 
@@ -163,6 +213,8 @@ def with_table(text: str, place: str, made: str) -> str:
 
 #: The shape of each document at its version.
 VERSIONS_FILE: Final = "versions.json"
+#: The folder of the schemas of what commands print.
+COMMANDS_FOLDER: Final = "commands"
 
 
 def write(docs: Path) -> None:
@@ -184,6 +236,11 @@ def write(docs: Path) -> None:
     file.write_text(json.dumps(kept(before, now), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for name in DOCUMENTS:
         (folder / f"{name}.schema.json").write_text(json.dumps(schema_of(name), indent=1) + "\n", encoding="utf-8")
+    commands = folder / COMMANDS_FOLDER
+    commands.mkdir(exist_ok=True)
+    for name in ANSWERS:
+        text = json.dumps(answer_schema_of(name), indent=1)
+        (commands / f"{name}.schema.json").write_text(text + "\n", encoding="utf-8")
     for name in SETTINGS:
         text = json.dumps(settings_schema_of(name), indent=1)
         (folder / f"{name}.schema.json").write_text(text + "\n", encoding="utf-8")

@@ -12,10 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn, TextIO
 
-EXIT_ERROR: Final = 2
-EXIT_INTERRUPTED: Final = 130  # as a shell says it of a process that SIGINT has ended
-EXIT_NO_READER: Final = 141  # likewise of SIGPIPE
+from steptrace.exit_codes import ExitCode
+
 _STDERR: Final = 2
+#: The environment variable that names a file for the message by which a started process ends. Who started it reads the
+#: message there, not in the log, where it would have to be told from the output.
+MESSAGE_VARIABLE: Final = "STEPTRACE_MESSAGE"
 
 
 class SteptraceError(Exception):
@@ -57,7 +59,24 @@ def _rebuild(
 
 
 class ConfigError(SteptraceError):
-    """A configuration file, an override or a name in it is wrong."""
+    """A configuration file, an override or a name in it is wrong.
+
+    Args:
+        what: as of every error, and so are `where`, `expected` and `next_step`.
+        keys: the names that lead to the wrong value in a composed configuration, so that its file can be found.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | Path | None = None,
+        expected: str | None = None,
+        next_step: str | None = None,
+        keys: tuple[object, ...] = (),
+    ) -> None:
+        super().__init__(what, where=where, expected=expected, next_step=next_step)
+        self.keys = keys
 
 
 class TraceError(SteptraceError):
@@ -95,8 +114,8 @@ class LaunchError(SteptraceError):
 def near(name: str, options: Iterable[str]) -> str:
     """Return "did you mean 'x'?" if one of `options` is close to `name`, else the list of options."""
     names = sorted(options)
-    every = f"choose one of: {', '.join(names)}" if names else "none is defined"
-    return meant(name, names, likeness=0.6) or every
+    choices = f"choose one of: {', '.join(names)}" if names else "none is defined"
+    return meant(name, names, likeness=0.6) or choices
 
 
 def meant(name: str, options: Iterable[str], *, likeness: float = 0.8) -> str | None:
@@ -113,16 +132,25 @@ def exit_with(main: Callable[[], int]) -> NoReturn:
 def code_of(main: Callable[[], int], *, say: Callable[[str], object] | None = None) -> int:
     """Call a program's `main` and return its exit code; an error addressed to a person is a message on stderr.
 
+    If the environment variable `MESSAGE_VARIABLE` names a file, the message is written there, too.
+
     Args:
         main: returns the exit code.
         say: prints an error; default: on stderr, after `error: `.
 
     Returns:
-        `EXIT_ERROR` after a `SteptraceError`, or an `OSError` such as a full disk, which is told with the file's name;
-        `EXIT_INTERRUPTED` after Ctrl-C, `EXIT_NO_READER` where the reader of the output has gone.
+        `ExitCode.ERROR` after a `SteptraceError`, or an `OSError` such as a full disk, which is told with the file's
+        name; `INTERRUPTED` after Ctrl-C, `NO_READER` where the reader of the output has gone.
     """
     keep_standard_error()
     say = say or (lambda text: sys.stderr.write(f"error: {text}\n"))
+
+    def end_with(message: str) -> None:
+        say(message)
+        if file := os.environ.get(MESSAGE_VARIABLE):
+            with suppress(OSError), Path(file).open("w", encoding="utf-8", errors="replace") as kept:
+                kept.write(message)
+
     try:
         code = main()
         if sys.stdout is not None:
@@ -132,22 +160,22 @@ def code_of(main: Callable[[], int], *, say: Callable[[str], object] | None = No
         if sys.stdout is not None:
             with suppress(OSError):
                 sys.stdout.flush()  # both may be one file, in which the error comes last
-        say(str(error))
+        end_with(str(error))
     except KeyboardInterrupt:
         say("interrupted")
-        return EXIT_INTERRUPTED
+        return ExitCode.INTERRUPTED
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         if error.filename is not None:  # such as a full disk, or a name that is too long
-            say(str(SteptraceError(reason, where=os.fsdecode(error.filename), next_step=next_step_of(error))))
-            return EXIT_ERROR
+            end_with(str(SteptraceError(reason, where=os.fsdecode(error.filename), next_step=next_step_of(error))))
+            return ExitCode.ERROR
         # What is left in a buffer would be written again, and fail again, at the exit.
         _discard(sys.stdout)
         if error.errno == errno.EPIPE:  # its reader has seen enough, as `head` has
             _discard(sys.stderr)
-            return EXIT_NO_READER
+            return ExitCode.NO_READER
         say(f"the output cannot be written ({reason})")
-    return EXIT_ERROR
+    return ExitCode.ERROR
 
 
 def next_step_of(error: OSError) -> str | None:

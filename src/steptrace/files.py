@@ -12,6 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,48 @@ _VERSION: Final = 1
 _TEMPORARY: Final = ".steptrace."
 #: In indented JSON; a text holds no line break, so this cannot be found inside one.
 _LIST_OF_NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[-+.,\deE\s]*?)\n\s*\]")
+
+
+def working_directory() -> str | None:
+    """This process's working directory; None if somebody has removed it."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - as text
+    except OSError:
+        return None
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file to read its bytes. A named pipe without a writer is refused, where `open` would wait for ever.
+
+    Raises:
+        OSError: it is missing, a folder, a pipe or a device, or cannot be opened.
+    """
+    name = os.fspath(path)
+    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.ESPIPE, "it is a pipe or a device, not a file", name)
+        return open(descriptor, "rb")  # noqa: PTH123 - a descriptor, which the caller closes
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file; `OSError` as by `open_file`."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def decode_json(content: bytes) -> Any:
+    """The value that JSON in UTF-8 holds, where NaN and infinities are numbers; `ValueError` if it is no such JSON."""
+    try:
+        return json.loads(content.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def write_json(path: Path, value: Any) -> Path:
@@ -55,7 +98,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 def read_json(path: Path) -> Any:
     """The JSON value in `path`; `RecordError` if the file is missing or is not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return decode_json(read_bytes(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise missing_file(path) from error
     except (OSError, ValueError) as error:

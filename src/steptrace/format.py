@@ -1,9 +1,9 @@
-"""Numbers as words: nanoseconds to "1.23 ms", intervals with the digits they deserve, "not measured" for null.
+"""Writes numbers as text: nanoseconds as "1.23 ms", intervals with the digits they support, null as "not measured".
 
-Names and places in a sentence, too, and text of others made harmless for a terminal.
+It also writes names and places within sentences, and makes foreign text harmless for a terminal.
 
-Nothing else in steptrace turns a measured number into text for a page, a finding or a terminal, so a unit or a rounding
-rule is changed here and nowhere else. What can be unmeasured takes None.
+No other module turns a measured number into text for a page, a finding or a terminal, so units and rounding rules are
+changed here only. Functions for figures that may be unmeasured take None.
 """
 
 import math
@@ -13,8 +13,8 @@ from typing import Final
 
 NOT_MEASURED = "not measured"
 
-#: Characters by which text from others (a trace, a log, a file's name) could command a terminal: control characters but
-#: tab and line feed, and those that reverse text's direction.
+#: Characters by which foreign text (a trace, a log, a file's name) could control a terminal: control characters except
+#: tab and line feed, and characters that reverse the direction of text.
 _COMMANDS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 #: Units of time with their length in nanoseconds, longest first.
@@ -23,9 +23,11 @@ _BYTE_UNITS: tuple[str, ...] = ("B", "KiB", "MiB", "GiB", "TiB")
 
 NS_PER_MS = 1e6
 
-#: An interval whose ends are further apart than this says nothing: two runs that differ have such ones.
+#: An interval whose ends are further apart than this factor says nothing; two runs that differ have such intervals.
 WIDEST = 100.0
 TOO_WIDE = "too noisy to compare"
+#: The most digits behind the point of a ratio: nobody acts on a thousandth of a step time.
+_RATIO_DECIMALS: Final = 2
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -39,6 +41,13 @@ def significant(value: float, digits: int = 3) -> str:
     if rounded != 0 and math.floor(math.log10(abs(rounded))) > math.floor(math.log10(abs(value))):
         decimals -= 1  # 9.996 became 10.0: one digit fewer stands behind the point
     return f"{rounded:.{max(decimals, 0)}f}"
+
+
+def rounded(value: float, digits: int = 3) -> float:
+    """`value` rounded to `digits` significant digits."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
 def duration_ns(value: float | None, digits: int = 3) -> str:
@@ -67,20 +76,35 @@ def unit_of_ms(value_ms: float) -> tuple[str, float]:
 
 
 def band_ms(low: float, high: float) -> str:
-    """An estimate in milliseconds, from its low to its high end."""
-    return f"{duration_ms(low, 2)} to {duration_ms(high, 2)}"
+    """An estimate in milliseconds, from its low to its high end: "5.0 to 9.0 ms", or "1.0 ms" if both read the same.
+
+    The unit stands once where both ends have the same one.
+    """
+    first, last = duration_ms(low, 2), duration_ms(high, 2)
+    if first == last:
+        return first
+    unit = f" {last.rpartition(' ')[2]}"
+    return f"{first.removesuffix(unit)} to {last}"
+
+
+def same_band(bands: Iterable[tuple[float, float]]) -> bool:
+    """Whether two estimates in milliseconds read the same."""
+    return len({band_ms(*band) for band in bands}) == 1
 
 
 def band_percent(low: float, high: float) -> str:
-    """An estimate as a percentage given as 0 to 100, from its low to its high end, which may look alike."""
+    """An estimated percentage, given as 0 to 100, from its low to its high end; one number if both read the same."""
     ends = dict.fromkeys(f"{end:.0f}" for end in (low, high))
     return f"{' to '.join(ends)} %"
 
 
-def rough_duration(seconds: float) -> str:
-    """How long a person waits: "12 s", "4 min", "1 h 5 min"."""
+def rough_duration(seconds: float, *, in_tens: bool = False) -> str:
+    """How long a person waits: "12 s", "4 min", "1 h 5 min"; with `in_tens` below ten minutes "1 min 50 s"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
+    tens = round(seconds / 10)
+    if in_tens and tens < 60:
+        return f"{tens // 6} min" + (f" {tens % 6}0 s" if tens % 6 else "")
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
@@ -104,9 +128,14 @@ def is_too_wide(low: float, high: float) -> bool:
 
 
 def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A ratio of step times, "1.18×"; the digits follow the width of its interval where there is one."""
+    """A ratio of step times, "1.18×".
+
+    It has the digits of its interval, and two behind the point at most. Without an interval it has three digits.
+    """
     if value is None or math.isnan(value):
         return NOT_MEASURED
+    if low is None or high is None:
+        return f"{significant(value, 3) if value >= 10 else _fixed(value, _RATIO_DECIMALS)}×"
     return f"{_fixed(value, _ratio_decimals(low, high))}×"
 
 
@@ -120,10 +149,29 @@ def ratio_interval(low: float | None, high: float | None) -> str:
     return f"{_fixed(low, decimals)} to {_fixed(high, decimals)}"
 
 
+def is_narrow(low: float, high: float) -> bool:
+    """Whether both ends of the interval of a ratio read the same, so that it says no more than the ratio."""
+    decimals = _ratio_decimals(low, high)
+    return round(low, decimals) == round(high, decimals)
+
+
 def _ratio_decimals(low: float | None, high: float | None) -> int:
+    """The digits behind the point of a ratio and of its interval's ends: those that the width supports, at most two.
+
+    There are more if otherwise an end that excludes 1 would read "1.00", or the lower end "0".
+    """
     if low is None or high is None or math.isnan(high - low):
-        return 2
-    return decimals_for_width(high - low, least=2, most=4)
+        return _RATIO_DECIMALS
+    decimals = decimals_for_width(high - low, most=_RATIO_DECIMALS)
+    while decimals < 2 * _RATIO_DECIMALS and _hides_an_end(low, high, decimals):
+        decimals += 1
+    return decimals
+
+
+def _hides_an_end(low: float, high: float, decimals: int) -> bool:
+    """Whether an end of an interval would read "0", or as the 1 that the interval excludes, with these digits."""
+    hides_one = (low > 1 and round(low, decimals) == 1) or (high < 1 and round(high, decimals) == 1)
+    return hides_one or (low > 0 and round(low, decimals) == 0)
 
 
 def step_time(value: float | None, low: float | None, high: float | None) -> tuple[str, str | None]:
@@ -146,7 +194,7 @@ def step_time(value: float | None, low: float | None, high: float | None) -> tup
 
 
 def _decimals_for(value: float, digits: int) -> int:
-    """Digits behind the point that give a value so many significant ones: at most five, no clock here deserves more."""
+    """How many digits behind the point give a value `digits` significant ones."""
     magnitude = 0 if value == 0 else math.floor(math.log10(abs(value)))
     return max(digits - 1 - magnitude, 0)
 
@@ -174,17 +222,22 @@ def share(value: float | None) -> str:
     return percent(None if value is None else value * 100)
 
 
+def share_to_tenths(value: float) -> str:
+    """A share given as 0 to 1, as a percentage with one decimal, for parts that a reader adds up."""
+    return f"{_fixed(value * 100, 1)} %"
+
+
 def setting(value: float | None) -> str:
-    """A share that somebody chose (a confidence, a floor), as a percentage without needless digits."""
+    """A chosen share (a confidence, a noise floor) as a percentage without needless digits."""
     if value is None or math.isnan(value):
         return NOT_MEASURED
     return f"{value * 100:.4g} %"
 
 
 def count(value: float | None) -> str:
-    """A count or a count per step: whole where it is whole, else at most two decimals; thousands are set apart.
+    """A count, or a count per step, with separated thousands.
 
-    From 100 on one decimal is enough, from 1000 on none.
+    A whole number has no decimals, another number below 100 at most two, below 1000 one, and above none.
     """
     if value is None or math.isnan(value):
         return NOT_MEASURED
@@ -229,7 +282,7 @@ def size_bytes(value: float | None) -> str:
 
 
 def bandwidth(value: float | None) -> str:
-    """Bytes per second as decimal units say them, "24.8 GB/s"."""
+    """Bytes per second in decimal units, "24.8 GB/s"."""
     if value is None or math.isnan(value):
         return NOT_MEASURED
     for unit, size in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
@@ -245,6 +298,31 @@ def relative_error(value: float | None) -> str:
     if math.isinf(value):
         return "infinite"
     return "0" if value == 0 else f"{value:.1e}"
+
+
+def plain(value: float) -> str:
+    """A chosen number, or a mark on an axis, as it is: "0.5", "20", "1e+06"."""
+    return f"{value:g}"
+
+
+def tick(value: float) -> str:
+    """A mark on an axis of counts, with separated thousands."""
+    return f"{value:,g}"
+
+
+def six_digits(value: float) -> str:
+    """A figure of any unit in a message, in six digits."""
+    return f"{value:.6g}"
+
+
+def error_bound(value: float) -> str:
+    """An error, or its tolerance, in a sentence: "0.25", "1e-05"."""
+    return f"{value:.2g}"
+
+
+def factor(value: float, *, decimals: int = 2) -> str:
+    """A factor in a sentence: "1.12" times as long."""
+    return f"{value:.{decimals}f}"
 
 
 def plural(number: float, noun: str) -> str:
@@ -274,23 +352,63 @@ def lines_of(places: Iterable[tuple[str, int]]) -> list[str]:
     return [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
 
 
+def capitalised(text: str) -> str:
+    """The text with a capital letter at its start; a name that must stay as it is stands in backticks there."""
+    return text[:1].upper() + text[1:]
+
+
+def fraction(value: float) -> str:
+    """A fraction of 1 as a style sheet takes it: "0.125"."""
+    return f"{value:.3f}"
+
+
+def without_backticks(text: str) -> str:
+    """The text for a terminal: without the backticks around names, which a page shows as code."""
+    return text.replace("`", "")
+
+
 def printable(text: str) -> str:
     """The text with every character that commands a terminal written as its escape, such as `\\x1b`."""
     return _COMMANDS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def clipped(text: str, length: int) -> str:
-    """`text` in at most `length` characters; what is cut is its middle, since ends tell names apart."""
+    """`text` in at most `length` characters, without a part of its middle, since names differ at their ends."""
     end = (length - 1) // 2
     return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[-end:]}"
 
 
-def names(of: Sequence[str], most: int = 5) -> str:
-    """Names of variants as a sentence holds them: "`a`, `b` and 3 more"."""
-    more = [f"{len(of) - most} more"] if len(of) > most else []
-    return enumeration([*(f"`{name}`" for name in of[:most]), *more])
+#: A variant's name in a study's file, and what the matrix adds to it, behind "__", for one of its keys.
+_ENTRY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
+_OF_CELL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*-[A-Za-z0-9_.+-]+")
+
+
+def variant(name: str) -> str:
+    """A variant's name for a reader: `loop__batch_size-32__precision-bf16` of a matrix is "loop (batch_size=32, ...)".
+
+    A key of a matrix holds no hyphen, so the first one ends it.
+    """
+    entry, *cell = name.split("__")
+    if not cell or not _ENTRY.fullmatch(entry) or not all(map(_OF_CELL.fullmatch, cell)):
+        return name
+    return f"{entry} ({', '.join(part.replace('-', '=', 1) for part in cell)})"
+
+
+def names(listed: Sequence[str], most: int = 5) -> str:
+    """Names of variants for a sentence: "`a`, `b` and 3 more"."""
+    more = [f"{len(listed) - most} more"] if len(listed) > most else []
+    return enumeration([*(f"`{variant(name)}`" for name in listed[:most]), *more])
 
 
 def enumeration(names: list[str]) -> str:
-    """Names as a sentence holds them: "a", "a and b", "a, b and c"."""
+    """Names for a sentence: "a", "a and b", "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, indented by two; each column but the last is as wide as its longest cell."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
+    return [
+        "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in (head, *rows)
+    ]

@@ -133,10 +133,14 @@ def measure_by_group(group: Ints, starts: Ints, ends: Ints, count: int) -> Ints:
 def union_by_group(group: Ints, starts: Ints, ends: Ints) -> tuple[Spans, Ints]:
     """The union of each group's spans in normal form, one group after the other, and the group of each span."""
     order = np.lexsort((starts, group))
-    group, starts, ends = group[order], starts[order], ends[order]
+    group = group[order]
+    starts = starts[order]
+    ends = ends[order]
     long = ends > starts
     if not long.all():
-        group, starts, ends = group[long], starts[long], ends[long]
+        group = group[long]
+        starts = starts[long]
+        ends = ends[long]
     if len(group) == 0:
         return empty(), group
     base = int(starts.min())
@@ -171,8 +175,8 @@ def enclosing(group: Ints, starts: Ints, ends: Ints, query_group: Ints, times: I
         (Kineto rounds starts and lengths apart) the later start counts as the inner one.
     """
     innermost = np.empty(len(times), dtype=np.int64)
-    given = (group, starts, ends, query_group, times)
-    compiled.enclosing(*(np.ascontiguousarray(a, dtype=np.int64) for a in given), innermost)
+    arguments = (group, starts, ends, query_group, times)
+    compiled.enclosing(*(np.ascontiguousarray(a, dtype=np.int64) for a in arguments), innermost)
     return innermost
 
 

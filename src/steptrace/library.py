@@ -22,11 +22,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from steptrace.documents.base import read
+from steptrace import format as fmt
+from steptrace.documents.base import Document, columns_of, read
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import Finding
+from steptrace.documents.study_rows import (
+    StudyStep,
+    VariantEstimate,
+    VariantGpuUse,
+    VariantSite,
+    VariantSyncs,
+    VariantTimes,
+)
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.table import names_of
 from steptrace.errors import RecordError
+from steptrace.extras import named
 
 if TYPE_CHECKING:  # matplotlib is in the extra `lab`
     from matplotlib.axes import Axes
@@ -37,6 +48,29 @@ __all__ = ["LoadedStudy", "LoadedTrace", "load_study", "load_trace"]
 
 _PathLike = str | os.PathLike[str]
 _COMPARISON: Final = "comparison.json"
+#: The table of each DataFrame of a trace, by its attribute.
+TABLE_OF: Final = {
+    "steps": "step_times",
+    "syncs": "sync_costs",
+    "sync_sites": "sync_sites",
+    "kernels": "kernel_names",
+    "idle": "idle_gaps",
+    "operators": "top_operators",
+    "launches": "launch_times",
+    "copies": "copies",
+    "collectives": "collective_times",
+    "labels": "label_times",
+}
+#: The type of the rows of each DataFrame of a study, by its attribute. Where there is a row per variant, `variant` is
+#: the index.
+ROWS_OF_STUDY: Final[dict[str, type[Document]]] = {
+    "step_times": VariantTimes,
+    "steps": StudyStep,
+    "syncs": VariantSyncs,
+    "sync_sites": VariantSite,
+    "gpu_use": VariantGpuUse,
+    "estimates": VariantEstimate,
+}
 
 
 def load_trace(path: _PathLike | Sequence[_PathLike]) -> "LoadedTrace":
@@ -59,7 +93,7 @@ def load_trace(path: _PathLike | Sequence[_PathLike]) -> "LoadedTrace":
     from steptrace.findings import with_trace_findings
 
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    document, traces = summarize([Path(one) for one in paths])
+    document, traces = summarize([Path(path) for path in paths])
     return LoadedTrace(with_trace_findings(document), traces)
 
 
@@ -95,7 +129,9 @@ class LoadedTrace:
     summary: TraceSummary
 
     def __init__(self, document: Summary, traces: "Sequence[Trace]") -> None:
-        self.document, self.summary, self._traces = document, document.traces[0], traces
+        self.document = document
+        self.summary = document.traces[0]
+        self._traces = traces
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -138,59 +174,59 @@ class LoadedTrace:
     @property
     def steps(self) -> pd.DataFrame:
         """A row per step: start, length, and the GPU's time: compute, exposed communication and memory, idle."""
-        return self.table("step_times")
+        return self.table(TABLE_OF["steps"])
 
     @property
     def syncs(self) -> pd.DataFrame:
         """A row per sync: the host's blocked time, the GPU's exposed idle time, step, line, operator and label."""
-        return self.table("sync_costs")
+        return self.table(TABLE_OF["syncs"])
 
     @property
     def sync_sites(self) -> pd.DataFrame:
         """A row per line that syncs: count per step, blocked time, and at most how much its removal saves."""
-        return self.table("sync_sites")
+        return self.table(TABLE_OF["sync_sites"])
 
     @property
     def kernels(self) -> pd.DataFrame:
         """A row per kernel name: class, count, and total, mean, median, shortest and longest time."""
-        return self.table("kernel_names")
+        return self.table(TABLE_OF["kernels"])
 
     @property
     def idle(self) -> pd.DataFrame:
         """A row per idle stretch of the GPU: start, length, cause, and the kernel that ended it."""
-        return self.table("idle_gaps")
+        return self.table(TABLE_OF["idle"])
 
     @property
     def operators(self) -> pd.DataFrame:
         """A row per operator name: calls, and its own time on host and device."""
-        return self.table("top_operators")
+        return self.table(TABLE_OF["operators"])
 
     @property
     def launches(self) -> pd.DataFrame:
         """A row per launch: host time, device time, and the delay from one to the other by its parts."""
-        return self.table("launch_times")
+        return self.table(TABLE_OF["launches"])
 
     @property
     def copies(self) -> pd.DataFrame:
         """A row per kind of copy: count, bytes, and bandwidth."""
-        return self.table("copies")
+        return self.table(TABLE_OF["copies"])
 
     @property
     def collectives(self) -> pd.DataFrame:
         """A row per collective: kind, group, time, exposed time, and bytes."""
-        return self.table("collective_times")
+        return self.table(TABLE_OF["collectives"])
 
     @property
     def labels(self) -> pd.DataFrame:
         """A row per `record_function` label: count, host time and device time."""
-        return self.table("label_times")
+        return self.table(TABLE_OF["labels"])
 
     def __repr__(self) -> str:
         return f"<LoadedTrace of {', '.join(entry.path for entry in self.document.traces)}>"
 
     def __str__(self) -> str:
         """What `steptrace analyze` prints."""
-        from steptrace.report.trace.words import in_words
+        from steptrace.report.trace.answer import in_words
 
         return in_words(self.document)
 
@@ -238,12 +274,16 @@ class LoadedStudy:
                     "samples_per_s": variant.samples_per_s,
                 }
             )
-        return _frame(rows, numbers=("step_ms", "low_ms", "high_ms", "p95_ms", "ratio", "ratio_low", "ratio_high"))
+        return _by_variant(rows, VariantTimes)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """A row per step of every run: `variant`, `run`, `phase`, `step_ms`, and what else steps.parquet holds."""
-        from steptrace.record import read_steps
+        """A row per step of every run, in the order they ran.
+
+        Raises:
+            RecordError: a run's steps.parquet is missing or damaged, as where comparison.json alone was copied.
+        """
+        from steptrace.run_folder import read_steps
 
         frames = []
         for variant in self.document.variants:
@@ -253,10 +293,11 @@ class LoadedStudy:
                     table.insert(0, "run", run.repeat)
                     table.insert(0, "variant", variant.name)
                     frames.append(table)
+        names = ["variant", "run", *(name for name in names_of(StudyStep) if name not in ("variant", "run"))]
         if not frames:
-            return pd.DataFrame(columns=["variant", "run", "phase", "step_ns", "step_ms"])
+            return pd.DataFrame(columns=names)
         steps = pd.concat(frames, ignore_index=True)
-        return steps.assign(step_ms=steps["step_ns"] / 1e6)
+        return steps.assign(step_ms=steps["step_ns"] / 1e6)[names]
 
     @cached_property
     def syncs(self) -> pd.DataFrame:
@@ -271,7 +312,7 @@ class LoadedStudy:
             }
             for variant in self.document.variants
         ]
-        return _frame(rows, numbers=("measured_per_step", "predicted_per_step", "warned_per_step", "not_judged"))
+        return _by_variant(rows, VariantSyncs)
 
     @cached_property
     def sync_sites(self) -> pd.DataFrame:
@@ -290,8 +331,7 @@ class LoadedStudy:
             for variant in self.document.variants
             for site in (variant.sync_sites or variant.predicted_sites)
         ]
-        names = ["variant", "basis", "file", "line", "operator", "kind", "count_per_step", "code"]
-        return pd.DataFrame(rows, columns=names)
+        return _typed(rows, VariantSite)
 
     @cached_property
     def gpu_use(self) -> pd.DataFrame:
@@ -305,10 +345,11 @@ class LoadedStudy:
                     "busy_pct": variant.gpu_busy_pct,
                     "nvml_pct": variant.nvml_util_pct,
                     "sm_weighted_pct": variant.sm_weighted_pct,
+                    "joules_per_step": variant.joules_per_step,
                     "traced_steps": overview.steps if overview else 0,
                 }
             )
-        return _frame(rows, numbers=("busy_pct", "nvml_pct", "sm_weighted_pct"))
+        return _by_variant(rows, VariantGpuUse)
 
     @cached_property
     def estimates(self) -> pd.DataFrame:
@@ -331,8 +372,7 @@ class LoadedStudy:
             for variant in self.document.variants
             for estimate in variant.estimates
         ]
-        names = ["variant", "gpu", "low_ms", "high_ms", "limited_by", "launches", "peak_memory_bytes", "fits", "reason"]
-        return pd.DataFrame(rows, columns=names)
+        return _typed(rows, VariantEstimate)
 
     def plot_step_times(self, ax: "Axes | None" = None) -> "Axes":
         """Draw each variant's step time with its interval, over the medians of its single runs.
@@ -413,18 +453,51 @@ class LoadedStudy:
     def __repr__(self) -> str:
         return f"<LoadedStudy {self.document.study} in {self.folder}>"
 
+    def __str__(self) -> str:
+        """Its question, where it was measured, and a line per variant: step time, syncs, verdict."""
+        document = self.document
+        head = [
+            document.title,
+            document.question,
+            f"{document.machine or 'nothing was measured'}, scale {document.scale}",
+        ]
+        rows = []
+        for variant in document.variants:
+            times, syncs = variant.step_ms, variant.syncs
+            count = syncs.predicted_per_step if syncs.measured_per_step is None else syncs.measured_per_step
+            rows.append(
+                (
+                    variant.name,
+                    "not measured" if times is None else fmt.step_time(times.value, times.low, times.high)[0],
+                    "-" if count is None else fmt.count(count),
+                    "predicted" if syncs.measured_per_step is None else "measured",
+                    variant.verdict or ("baseline" if variant.name == document.baseline else "-"),
+                )
+            )
+        return "\n".join([*head, *fmt.columns(("variant", "step", "syncs", "", "verdict"), rows)])
 
-def _frame(rows: Sequence[Mapping[str, Any]], numbers: Sequence[str]) -> pd.DataFrame:
-    """Rows by variant; what was not measured is NaN."""
-    frame = pd.DataFrame(list(rows)).set_index("variant")
-    return frame.astype(dict.fromkeys(numbers, float))
+
+def _by_variant(rows: Sequence[Mapping[str, Any]], kind: type[Document]) -> pd.DataFrame:
+    """Rows of a kind by variant."""
+    return _typed(rows, kind).set_index("variant")
+
+
+def _typed(rows: Sequence[Mapping[str, Any]], kind: type[Document]) -> pd.DataFrame:
+    """Rows of a kind; a number that was not measured is NaN."""
+    columns = columns_of(kind)
+    frame = pd.DataFrame(list(rows), columns=[column.name for column in columns])
+    numbers = [column.name for column in columns if column.dtype == "float64"]
+    counts = [column.name for column in columns if column.dtype == "int64" and column.nullable]
+    return frame.astype(dict.fromkeys(numbers, float) | dict.fromkeys(counts, "Int64"))
 
 
 def _axes(ax: "Axes | None", rows: int) -> "Axes":
     if ax is not None:
         return ax
-    from matplotlib import pyplot
-
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError as error:
+        raise named(error) from None
     _, ax = pyplot.subplots(figsize=(8, 1.2 + 0.4 * rows), layout="constrained")
     return ax
 

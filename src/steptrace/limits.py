@@ -15,6 +15,8 @@ SLOW_PROFILE: Final = 2.0
 LONG_STEPS: Final = 1.10
 #: Fewer profiled steps than this tell nothing of how steps differ.
 FEW_STEPS: Final = 3
+#: From this share of a step on, idle time without a known cause is explained on a page's first screen.
+UNKNOWN_IDLE: Final = 0.05
 #: From these shares of the step time on, waiting for data is moderate or high (the TensorFlow Profiler's thresholds).
 MODERATE_SHARE: Final = 0.05
 HIGH_SHARE: Final = 0.20
@@ -38,3 +40,6 @@ LONG_CALL_NS: Final = 250_000
 QUEUE_CAPACITY: Final = 1024
 #: Below this share of the events at which the allocator's counter fits the recorded blocks, allocations are missing.
 COUNTER_AGREES: Final = 0.99
+
+#: Budgets and gates rest on whole periods of a training's branches on a step counter, up to so many steps.
+PERIOD_JUDGED: Final = 120

@@ -18,9 +18,35 @@ from steptrace.files import read_versioned, remove_tree, write_versioned
 #: The list of the files that commands have written to a folder.
 LIST_FILE: Final = ".steptrace.json"
 _FILES, _SCRATCH = "files", "unfinished"
+#: The most inputs that a folder's name is made of, and its longest part made of them, in letters.
+_MOST_IN_NAME: Final = 2
+_LONGEST_STEM: Final = 60
 #: Things in the way that a message names.
 _MOST_NAMED: Final = 5
 _SCRATCH_PREFIX: Final = ".steptrace-unfinished."
+
+
+#: Endings of the files that commands read, which the name of a result's folder leaves out.
+_ENDINGS: Final = (".gz", ".json", ".pickle", ".pt.trace")
+
+
+def folder_named_after(inputs: Sequence[str | Path], ending: str) -> Path:
+    """The folder in the current one that a command writes to where none is named: `vit.json.gz` -> `vit-analysis`.
+
+    It is not beside the input: traces are often kept where nothing else should be written.
+
+    Args:
+        inputs: files or folders that the command reads.
+        ending: what the folder holds, the last part of its name.
+    """
+    stems = []
+    for path in inputs:
+        name = Path(path).resolve().name
+        for known in _ENDINGS:
+            name = name.removesuffix(known)
+        stems.append(name)
+    stem = "-".join(dict.fromkeys(filter(None, stems))) if len(stems) <= _MOST_IN_NAME else f"{stems[0]}-and-more"
+    return Path(f"{stem[:_LONGEST_STEM]}-{ending}".lstrip("-"))
 
 
 class OutputFolder:

@@ -8,16 +8,16 @@ from typing import Final
 _LEAST_TO_REPEAT: Final = 2
 
 
-def period(numbers: Sequence[int], of: int) -> int | None:
-    """The distance between these of `of` steps, in ascending order.
+def period(numbers: Sequence[int], steps: int) -> int | None:
+    """The distance between these numbers of steps, in ascending order.
 
-    None if it varies, if there is one such step alone, or if the first or the last `of` steps lack one.
+    None if it varies, if there is one such step alone, or if one is missing before the first or after the last of them.
     """
     distances = {later - earlier for earlier, later in pairwise(numbers)}
     if len(numbers) < _LEAST_TO_REPEAT or len(distances) > 1:
         return None
-    (every,) = distances
-    return every if numbers[0] < every and of - numbers[-1] <= every else None
+    (distance,) = distances
+    return distance if numbers[0] < distance and steps - numbers[-1] <= distance else None
 
 
 def are_regular(by_place: Sequence[Sequence[int]]) -> bool:

@@ -1,4 +1,4 @@
-"""How long processes live: a child no longer than its parent, and never without all that it has started."""
+"""How long processes live: a child ends with its parent, and with a child end all processes that it has started."""
 
 import contextlib
 import ctypes
@@ -25,10 +25,10 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Children:
-    """Starts processes, and ends them with the `with` block: all that they have started, in any session.
+    """Starts processes. At the end of the `with` block it ends them and all their descendants, in any session.
 
-    Signals that would end this process do not: `signals` has those received. What is ignored stays so: SIGHUP under
-    `nohup`, SIGINT in a script's `command &`.
+    Signals that would end this process do not end it meanwhile: `signals` lists those received. Signals that are
+    ignored stay ignored: SIGHUP under `nohup`, SIGINT in a script's `command &`.
     """
 
     def __enter__(self) -> Self:
@@ -54,12 +54,12 @@ class Children:
         instead: Callable[[], NoReturn] | None = None,
         **options: Any,
     ) -> psutil.Popen:
-        """Start a command in a session of its own: no signal reaches it but through this process.
+        """Start a command in a session of its own: signals of a terminal reach it through this process only.
 
         Args:
             command: the program and its arguments.
             last: the signal that the child gets if this process is killed.
-            instead: called in the child in the place of the command, and ends it.
+            instead: called in the child in place of the command, and ends it.
             options: those of `subprocess.Popen`.
         """
         begin = partial(_begin, os.getpid(), last, instead)
@@ -67,10 +67,10 @@ class Children:
         return self._started[-1]
 
     def end(self, but: Collection[psutil.Process] = ()) -> None:
-        """End all of them but some children, with what those have started: a request first, then by force."""
+        """End all children and their descendants, except `but` and its descendants: by SIGTERM, then by SIGKILL."""
         below = set(psutil.Process().children(recursive=True)) - self._spared
-        tree = {*self._started, *below}  # those started keep their return codes
-        # Looked up after `tree`, which so has none of the processes that a kept child starts meanwhile.
+        tree = {*self._started, *below}  # `Popen` objects of children that were started have return codes
+        # Looked up after `tree`: processes that a kept child starts meanwhile are not in `tree`.
         tree -= {process for child in but for process in (child, *child.children(recursive=True))}
         for act in (psutil.Process.terminate, psutil.Process.kill):
             for process in tree:
@@ -79,7 +79,7 @@ class Children:
             tree = set(psutil.wait_procs(tree, timeout=_GRACE_S)[1]) if tree else set()
 
     def spare(self) -> None:
-        """Let what runs now go on."""
+        """Exclude the processes that run now from the end of the block."""
         self._spared = set(psutil.Process().children(recursive=True))
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
@@ -87,7 +87,7 @@ class Children:
 
 
 def _begin(parent: int, last: signal.Signals, instead: Callable[[], NoReturn] | None) -> None:
-    """In a child, before its program: its input and output are set."""
+    """In a child, before its program begins; its input and output are set by then."""
     die_with(parent, last)
     if instead is not None:
         os.closerange(3, 1 << 16)  # Popen waits until one of them is closed
@@ -106,9 +106,9 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def require_workflow() -> None:
-    """Exit if the Snakemake that started this process has ended meanwhile.
+    """Exit if the Snakemake that started this process has ended.
 
-    A process that only compares its parent with the one that it had at first would miss an end before that.
+    Comparing the parent with the first one is not enough: Snakemake can have ended before that first look.
     """
     workflow = int(os.environ.get(WORKFLOW, "0"))
     if workflow and os.getppid() != workflow:

@@ -2,14 +2,36 @@
 
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import steptrace
+from steptrace.analysis.common.registry import ROW_TYPES
+from steptrace.documents.base import Document, columns_of
+from steptrace.library import ROWS_OF_STUDY, TABLE_OF
+from steptrace.markdown import table
 
+#: Of classes that do more than their users ask of them: what users ask.
+_MEMBERS: Final = {
+    "Syncs": (
+        "total",
+        "sites",
+        "unknown",
+        "assumed",
+        "early_reads",
+        "peak_memory_bytes",
+        "reset",
+        "step_ends",
+        "estimate",
+        "to_frame",
+    ),
+}
 _HEAD = """# Python
 
 Made of the docstrings by `python -m steptrace.python_reference`; a test compares them. All names are in `steptrace`:
 `import steptrace`, then `steptrace.load_trace(...)`.
+
+What was not measured is null: NaN in a column of floating-point numbers, `<NA>` in one of whole numbers, None of words.
+Times of traces are in nanoseconds (`ns`), those of studies in milliseconds (`ms`). A share lies between 0 and 1.
 """
 
 
@@ -28,13 +50,32 @@ def _described(name: str) -> Iterator[str]:
     yield f"## steptrace.{name}\n"
     yield f"{_text(value)}\n"
     for member, content in vars(value).items():
-        if member.startswith("_"):
+        if member.startswith("_") or member not in _MEMBERS.get(name, (member,)):
             continue
         if inspect.isfunction(content):
             yield f"### {name}.{member}{_signature(content)}\n"
         else:
             yield f"### {name}.{member}\n"
         yield f"{_text(content)}\n"
+        rows = _rows_of(name, member)
+        if rows is not None:
+            yield _columns(rows)
+
+
+def _rows_of(name: str, member: str) -> type[Document] | None:
+    """The type of the rows of a DataFrame; None of any other member."""
+    if name == "LoadedStudy":
+        return ROWS_OF_STUDY.get(member)
+    if name == "LoadedTrace" and member in TABLE_OF:
+        return ROW_TYPES[TABLE_OF[member]]
+    return None
+
+
+def _columns(kind: type[Document]) -> str:
+    return table(
+        ("column", "unit", "meaning"),
+        [(f"`{column.name}`", column.unit or "", column.meaning) for column in columns_of(kind)],
+    )
 
 
 def _signature(function: Any) -> str:

@@ -5,7 +5,7 @@ one number, the logarithm of its step time (median or mean), and the variance be
 Resampling is no way out: a percentile bootstrap over three runs covers the truth in about 89 % of cases. What is used
 instead was chosen by its coverage in bench/stats_coverage.py:
 
-- **Interval** (`INTERVAL`): two-sample t interval for the difference of mean logs, each variant with its own variance,
+- **Interval**: two-sample t interval for the difference of mean logs, each variant with its own variance,
   degrees of freedom by Welch (Biometrika 34, 1947; Satterthwaite's formula with unbiased fourth moments), at most
   those of the equal-variance test. Equal-variance pooling over a study is narrower, but covers 90 % where one variant
   is twice as noisy as the rest; Satterthwaite's plain formula covers up to 98 % at three runs.
@@ -26,11 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 CONFIDENCE: Final = 0.95
-#: The interval's name and reason, in one sentence, for comparison.json and the report.
-INTERVAL: Final = (
-    "Welch t interval on the logarithms of the runs' step times (paired by round where rounds differ): runs, "
-    "not steps, are the sample, and it covers the truth in 93-97 % of simulated studies at 3, 5 and 10 runs"
-)
 #: No variants are called the same where the noise floor is above this (our own limit: that of the warning below).
 LARGEST_SAME: Final = 0.10
 #: IQR/median of a variant's steps: above the first a warning, above the second no verdict (torch.utils.benchmark).
@@ -42,7 +37,7 @@ DRIFT_WARNING: Final = 0.05
 PRIOR_DF: Final = 12.0
 
 _ROUNDS_P: Final = 0.01
-#: A variant is noisier than the rest of its study if chance does so in fewer of studies than this.
+#: A variant counts as noisier than the rest of its study if chance alone makes one so in a smaller share of studies.
 _NOISIER_P: Final = 0.01
 
 RatioVerdict = Literal["faster", "slower", "same", "undecided"]
@@ -50,7 +45,7 @@ _Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ValueWithInterval:
     """A figure with its 95 % interval; without an interval (None) if there was only one run."""
 
     value: float
@@ -59,7 +54,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Ratio(Estimate):
+class Ratio(ValueWithInterval):
     """Step time of the baseline over that of a variant: above 1 is faster.
 
     `p_value` is that of the decision, not corrected for the number of candidates; None with one run. `paired` says
@@ -83,7 +78,7 @@ class Ratio(Estimate):
         return not 1 / (1 + floor) <= self.value <= 1 + floor
 
 
-def typical(times: Sequence[float]) -> Estimate:
+def typical(times: Sequence[float]) -> ValueWithInterval:
     """A variant's step time from its runs', any unit: their geometric mean, with a t interval on the logs.
 
     The geometric mean makes the ratio of two such figures the centre of the ratio's interval.
@@ -91,9 +86,9 @@ def typical(times: Sequence[float]) -> Estimate:
     logs = np.log(times)
     centre = float(logs.mean())
     if len(logs) < 2:
-        return Estimate(float(np.exp(centre)), None, None)
+        return ValueWithInterval(float(np.exp(centre)), None, None)
     low, high = _interval(centre, float(logs.var(ddof=1)) / len(logs), len(logs) - 1)
-    return Estimate(float(np.exp(centre)), low, high)
+    return ValueWithInterval(float(np.exp(centre)), low, high)
 
 
 def ratios(times: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, Ratio]:
@@ -130,8 +125,8 @@ def verdict(ratio: Ratio, adjusted_p: float | None, floor: float) -> RatioVerdic
     """The verdict on a variant, given its p-value after correction; None if there is no interval.
 
     `faster` and `slower` need an interval that excludes 1, an effect above the noise floor and a corrected p-value
-    below 0.05; `same` needs the whole interval within the floor, and a floor of at most `LARGEST_SAME`: on a machine
-    where identical variants differ by more, two variants that look alike are undecided, no more.
+    below 0.05. `same` needs the whole interval within the floor, and a floor of at most `LARGEST_SAME`: on a machine
+    where identical variants differ by more, two variants that look alike remain undecided.
     """
     if ratio.low is None or ratio.high is None:
         return None
@@ -157,7 +152,7 @@ def _repeated(logs: Mapping[str, Mapping[int, float]]) -> list[str]:
 
 
 def _round_table(logs: Mapping[str, Mapping[int, float]]) -> _Floats | None:
-    """Logs as an array (variants, rounds), of the variants with repeats; None unless all have the same rounds."""
+    """The logs of the variants with repeats as an array (variants, rounds); None unless all have the same rounds."""
     names = _repeated(logs)
     if len(names) < 2 or len({frozenset(logs[name]) for name in names}) != 1:
         return None
@@ -165,7 +160,7 @@ def _round_table(logs: Mapping[str, Mapping[int, float]]) -> _Floats | None:
 
 
 def _residual_mean_square(table: _Floats) -> float:
-    """Variance of what variants and rounds leave unexplained."""
+    """The variance that neither variants nor rounds explain."""
     residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     return float(np.sum(residuals**2)) / _residual_df(table)
 
@@ -210,25 +205,25 @@ def _spread(logs: Mapping[str, Mapping[int, float]]) -> _Spread:
 def _unpaired(logs: Mapping[str, Mapping[int, float]], spread: _Spread, baseline: str, candidate: str) -> Ratio:
     """The difference of two variants' mean logs; the other variants lend their variance to the decision.
 
-    One that is far noisier than the rest neither lends, which would hide what all the others show, nor borrows, which
-    would make claims of its noise.
+    A variant that is far noisier than the rest does not lend its variance, which would hide what the others show. It
+    does not borrow theirs either, which would turn its noise into claims.
     """
     centre = float(np.mean(list(logs[baseline].values())) - np.mean(list(logs[candidate].values())))
     if baseline not in spread.names or candidate not in spread.names:
         return Ratio(float(np.exp(centre)), None, None, None, paired=False)
     variances, dfs = spread.variances, spread.dfs
-    pair = np.array([name in (baseline, candidate) for name in spread.names])
-    own = pair / (dfs + 1)
-    low, high = _interval(centre, float(own @ variances), _welch_df(own, variances, dfs))
+    is_compared = np.array([name in (baseline, candidate) for name in spread.names])
+    weights = is_compared / (dfs + 1)
+    low, high = _interval(centre, float(weights @ variances), _welch_df(weights, variances, dfs))
     lent = spread.alike * PRIOR_DF / (PRIOR_DF + dfs)
     lenders = spread.alike * dfs
-    shares = own * (1 - lent) + float(own @ lent) * lenders / lenders.sum()
+    shares = weights * (1 - lent) + float(weights @ lent) * lenders / lenders.sum()
     p_value = _p_value(centre, float(shares @ variances), _welch_df(shares, variances, dfs))
     return Ratio(float(np.exp(centre)), low, high, p_value, paired=False)
 
 
 def _alike(variances: _Floats, dfs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which variants are not noisier than the rest: one after the other, the noisiest is left out by an F test."""
+    """Which variants are not noisier than the rest. An F test leaves out the noisiest one, then the next, and so on."""
     kept = np.ones(len(variances), dtype=bool)
     while kept.sum() > 1:
         noisiest = int(np.argmax(np.where(kept, variances, -1.0)))
@@ -267,8 +262,8 @@ def _p_value(centre: float, variance: float, df: float) -> float:
 
 
 def _t_quantile(df: float) -> float:
-    """Half the width of a two-sided t interval at `CONFIDENCE`, in standard errors."""
-    # SciPy takes a fifth of a second to import, here and below, which who reads one trace need not wait for.
+    """Half the width of a two-sided t interval of confidence `CONFIDENCE`, in standard errors."""
+    # Imported here and below, since SciPy takes a fifth of a second, and reading one trace does not need it.
     from scipy.special import stdtrit
 
     return float(stdtrit(df, (1 + CONFIDENCE) / 2))

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from steptrace.documents.base import decode
 from steptrace.errors import RecordError
-from steptrace.files import write_bytes
+from steptrace.files import open_file, write_bytes
 
 #: One task a line, as JSON.
 TASKS_FILE: Final = Path("results", ".cache", "tasks.jsonl")
@@ -27,8 +28,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         inputs: files and folders that it reads.
         supervised: whether it is one child process that leaves a status.json in the folder `name`.
         parts: of a check of all variants of a study: the key of each variant.
-        result: of a supervised one: the file that it leaves in its folder where it ends well; default: by the folder.
-        needs: of a supervised one: folders of what has to be prepared before.
+        result: of a supervised one: the file that it leaves in its folder if it succeeds.
+        needs: of a supervised one: the folders of the preparations that it needs.
         attempt: number of the next attempt, or of the last one if the task need not run.
     """
 
@@ -57,10 +58,10 @@ def read_task(name: str) -> Task:
     """
     quoted = msgspec.json.encode(name)
     try:
-        with TASKS_FILE.open("rb") as file:
+        with open_file(TASKS_FILE) as file:
             lines = [line for line in file if line.startswith(b'{"name":' + quoted)]
-        return msgspec.json.decode(lines[0], type=Task)
-    except (OSError, IndexError, msgspec.DecodeError) as error:
+        return decode(lines[0], Task)
+    except (OSError, IndexError, ValueError) as error:
         raise RecordError(
             f"the plan has no task {name}", where=TASKS_FILE, next_step="let snakemake start this job"
         ) from error

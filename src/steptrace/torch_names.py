@@ -9,6 +9,7 @@ Does not import PyTorch before it is asked for a name.
 """
 
 import importlib
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from typing import Any, Final, Literal
 #: The first and the last release that all rows were tried on; a row names its own where it differs.
 OLDEST: Final = (2, 11)
 NEWEST: Final = (2, 14)
+#: The label that predictions give to the work of a SyncBatchNorm, for which PyTorch has no label: its function's name.
+SYNC_BATCH_NORM: Final = "SyncBatchNorm.forward"
 
-#: What uses a name: a prediction, one on several ranks, a measurement, or one on a GPU, whose names a build for the CPU
-#: does not have.
-Area = Literal["predict", "ranks", "measure", "cuda"]
+#: What uses a name: a prediction, one on several ranks, the kernels of compiled code, a measurement, or one on a GPU,
+#: whose names a build for the CPU does not have.
+Area = Literal["predict", "ranks", "compile", "measure", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,17 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._disabled_torch_function_impl",
     ),
     *_rows(
+        "a conjugate or negative view is one for PyTorch's C++, too, which copies its values where they are needed",
+        "kernels that resolve conjugate views are not counted, and view_as_real refuses such a view",
+        "torch._C._set_conj",
+        "torch._C._set_neg",
+    ),
+    *_rows(
+        "the parts of a sparse tensor are checked on the CPU when a file is loaded",
+        "from PyTorch 2.14 on, a program that loads a sparse tensor onto the GPU fails",
+        "torch._validate_sparse_coo_tensor_args",
+    ),
+    *_rows(
         "whether another library has taken the spare backend",
         "a conflict with another library's device is not told in plain words",
         "torch._C._get_privateuse1_backend_name",
@@ -126,6 +140,11 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "code may get an answer about the accelerator that PyTorch gave before the prediction",
         "torch._utils._get_device_module",
         "torch.cuda._check_bf16_tensor_supported",
+    ),
+    *_rows(
+        "launches of kernels that a program compiles itself are noted",
+        "programs that compile their own kernels fail",
+        "torch.cuda._compile_kernel",
     ),
     *_rows(
         "errors of a backward pass reach the program as they are",
@@ -159,10 +178,11 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._nn._parse_to",
     ),
     *_rows(
-        "attention and one_hot take the way that they take on CUDA",
-        "attention is made of plain products, and one_hot compares instead of scattering",
+        "attention, one_hot and cross_entropy take the way that they take on CUDA",
+        "attention is made of plain products, one_hot compares instead of scattering, a sync of cross_entropy is lost",
         "torch._C._nn.scaled_dot_product_attention",
         "torch._C._nn.one_hot",
+        "torch._C._nn.cross_entropy_loss",
     ),
     *_rows(
         "what a composite operator is made of runs as PyTorch's C++ makes it",
@@ -215,10 +235,9 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._set_only_lift_cpu_tensors",
     ),
     *_rows(
-        "optimizers choose their forms for lists of tensors",
-        "optimizers run a kernel for each tensor, and the estimate is too high",
-        "torch.utils._foreach_utils._foreach_supported_types",
-        "torch.optim.optimizer._foreach_supported_types",
+        "clipping of gradients and averages of weights choose their forms for lists of tensors",
+        "they run a kernel for each tensor, and the estimate is too high",
+        "torch._C._group_tensors_by_device_and_dtype",
     ),
     *_rows(
         "modules keep their parameters as they are moved",
@@ -284,6 +303,34 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._has_cuda",
         "torch._C._has_cudnn",
     ),
+    *_rows(
+        "a program chooses a library for products and for linear algebra, as a build with CUDA lets it",
+        "a program that chooses cuSOLVER or cuBLASLt ends with an error of the build for the CPU",
+        "torch._C._set_blas_preferred_backend",
+        "torch._C._set_linalg_preferred_backend",
+    ),
+    *_rows(
+        "libraries call it, or PyTorch's Python where it takes CUDA to be there",
+        "a program that reaches it ends with an AttributeError on a build for the CPU",
+        "torch._C._cuda_getCompiledVersion",
+        "torch._C._cuda_getCurrentRawStream",
+        "torch._C._cuda_getDevice",
+        "torch._C._cuda_getDeviceCount",
+        "torch._C._cuda_get_cudnn_benchmark_limit",
+        "torch._C._cuda_setDevice",
+        "torch._C._cuda_set_cudnn_benchmark_limit",
+        "torch._C._cuda_sleep",
+        "torch._C._cuda_synchronize",
+        area="cuda",
+    ),
+    *_rows(
+        "libraries ask for the workspaces of cuBLAS",
+        "a program that asks ends with an AttributeError on a build for the CPU",
+        "torch._C._cuda_getCublasLtWorkspaceSize",
+        "torch._C._cuda_getCublasWorkspaceSize",
+        area="cuda",
+        since=(2, 13),
+    ),
     # Several ranks.
     *_rows(
         "ranks talk by gloo, and see the backend that they asked for",
@@ -343,6 +390,20 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         area="measure",
     ),
     *_rows(
+        "allocations are recorded with their stacks, from the moment at which a program uses a GPU",
+        "`run --memory-snapshot` writes no snapshot",
+        "torch.cuda._lazy_call",
+        "torch.cuda.memory._record_memory_history",
+        "torch.cuda.memory._dump_snapshot",
+        area="measure",
+    ),
+    *_rows(
+        "a snapshot is written when an allocation fails",
+        "`run --memory-snapshot` writes no snapshot at out of memory",
+        "torch._C._cuda_attach_out_of_memory_observer",
+        area="cuda",
+    ),
+    *_rows(
         "the memory of cuBLAS's workspaces is freed to count it",
         "cuBLAS's workspaces are not told apart in the memory that is held",
         "torch._C._cuda_clearCublasWorkspaces",
@@ -353,6 +414,73 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "source lines of a measurement do not match those in its trace",
         "torch.profiler.python_tracer._prefix_regex",
     ),
+    *_rows(
+        "Dynamo says what it has compiled, for how long, and why it compiled again",
+        "compile times and recompilations of a measured program are not known",
+        "torch._dynamo.utils.CompilationMetrics.create",
+        area="measure",
+    ),
+    *_rows(
+        "Dynamo says where its graphs break",
+        "graph breaks of a measured program are not known",
+        "torch._dynamo.symbolic_convert.InstructionTranslatorBase.log_graph_break",
+        area="measure",
+    ),
+    *_rows(
+        "Dynamo says which graph it traces, and whether that may end before its function does (`fullgraph`)",
+        "steps of a measured program are not counted where it compiles its optimizer's step",
+        "torch._dynamo.symbolic_convert.InstructionTranslator.current_tx",
+        area="measure",
+    ),
+    # Compiled code.
+    *_rows(
+        "Dynamo follows compiled code with fake tensors, and says where its graph breaks",
+        "kernels and graph breaks of compiled code are not known",
+        "torch._dynamo.optimize",
+        "torch._dynamo.reset_code_caches",
+        "torch._dynamo.variables.tensor.TensorVariable.method_attr_device",
+        "torch._dynamo.variables.tensor.TensorVariable.method_attr_is_cuda",
+        "torch._dynamo.variables.base.VariableTracker.build",
+        "torch._dynamo.variables.optimizer._is_static_for_cudagraphs",
+        "torch._subclasses.fake_tensor.FakeTensor",
+        "torch._subclasses.fake_tensor.FakeTensorMode",
+        "torch._subclasses.fake_tensor.FakeTensorMode.dispatch",
+        "torch.utils._pytree",
+        "torch._C._len_torch_function_stack",
+        "torch._C._pop_torch_function_stack",
+        "torch._C._push_on_torch_function_stack",
+        "torch.fx.experimental.symbolic_shapes.ShapeEnv",
+        "torch.fx.experimental.proxy_tensor.CONSTANT_NUMEL_LIMIT",
+        "torch._ops.HigherOrderOperator",
+        "torch._dynamo.variables.torch.TorchInGraphFunctionVariable._get_handlers",
+        "torch._dynamo.trace_rules.get_torch_obj_rule_map",
+        area="compile",
+        since=(2, 13),
+    ),
+    *_rows(
+        "Inductor makes kernels of graphs for a GPU that is not there",
+        "kernels of compiled code are not known",
+        "torch._inductor.compile_fx.compile_fx",
+        "torch._inductor.compile_fx.view_to_reshape",
+        "torch._inductor.compile_fx.record_original_output_strides",
+        "torch._inductor.compile_fx._recursive_post_grad_passes",
+        "torch._inductor.graph.GraphLowering._update_scheduler",
+        "torch._inductor.lowering.fallback_handler",
+        "torch._inductor.lowering.lowerings",
+        "torch._inductor.virtualized.V",
+        "torch._inductor.debug.DebugContext",
+        "torch._inductor.config.patch",
+        "torch._inductor.scheduler.has_triton",
+        "torch._inductor.runtime.hints.DeviceProperties",
+        "torch._inductor.fx_passes.joint_graph.lazy_init",
+        "torch._inductor.fx_passes.joint_graph.UniformValueConstantFolder._deduce_value",
+        "torch._inductor.fx_passes.joint_graph.UniformValueConstantFolder._add_peephole_patterns",
+        "torch._inductor.fx_passes.post_grad.lazy_init",
+        "torch._dynamo.device_interface.CudaInterface",
+        "torch._C._AutoDispatchBelowAutograd",
+        area="compile",
+        since=(2, 13),
+    ),
 )
 _BY_PATH: Final = {row.path: row for row in NAMES}
 _ABSENT: Final = object()
@@ -360,6 +488,12 @@ _ABSENT: Final = object()
 
 def _look_up(path: str) -> Any:
     """The object of this name, `_ABSENT` where PyTorch has none. Modules that are not imported yet are."""
+    with warnings.catch_warnings():  # what PyTorch's modules warn of where they are imported is not the program's
+        warnings.simplefilter("ignore")
+        return _looked_up(path)
+
+
+def _looked_up(path: str) -> Any:
     first, *rest = path.split(".")
     found: Any = importlib.import_module(first)
     for number, part in enumerate(rest, 1):

@@ -1,5 +1,7 @@
 """Collectives of one rank: their times, what computation hides of them, and all-reduces."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,8 @@ from steptrace.analysis.communication import (
 from steptrace.analysis.ranks import by_rank, matched_collectives, straggler
 from steptrace.analysis.steps import gpu_time
 from steptrace.documents.table import validate
+from steptrace.estimate.collectives import expected_seconds
+from steptrace.estimate.gpus import gpu_named, gpu_of_driver
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
@@ -151,6 +155,66 @@ def test_a_gpu_s_all_reduces_by_the_kernels():
     figures = all_reduce(builder.trace())
     assert (figures.source, figures.count, figures.bytes) == ("gpu", 1, 1024)
     assert (figures.measured_ns, figures.exposed_ns) == (150 * US, 100 * US)
+
+
+def reducing(elements=(2**20,), ranks=4, gpu="NVIDIA H100 80GB HBM3", **described):
+    """A step with all-reduces of float32 between so many ranks, one for each size."""
+    builder = TraceBuilder(
+        deviceProperties=[{"id": 0, "name": gpu}], distributedInfo={"rank": 0, "world_size": ranks, "backend": "nccl"}
+    )
+    builder.step(0, 0, 100_000 * US)
+    for place, size in enumerate(elements):
+        sizes = {"dtype": "Float", "In msg nelems": size, "Out msg nelems": size, **described}
+        at = (10 + 1000 * place) * US
+        builder.kernel(at, at + 100 * US, 200 * US, NCCL, stream=20, **{"Collective name": "allreduce", **sizes})
+    return builder.trace()
+
+
+def test_expected_is_the_sum_over_messages_of_nccl_s_published_times_on_this_gpu():
+    small, large = 2**10, 2**26
+    each = [all_reduce(reducing([size])).expected_ns for size in (small, large)]
+    both = all_reduce(reducing([small, large]))
+    assert both.expected_by == "published"
+    assert both.expected_ns == pytest.approx(sum(each), abs=2)
+    seconds, _ = expected_seconds("all_reduce", 4 * large, 4, gpu_named("H100"))
+    assert each[1] == round(1e9 * seconds)
+    assert all_reduce(reducing([large, large])).expected_ns == pytest.approx(2 * each[1], abs=2)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "by"),
+    [("NVIDIA L40S", "published"), ("Tesla V100-SXM2-16GB", "nvlink"), ("NVIDIA GeForce RTX 3090", "pcie"),
+     ("NVIDIA A10G", "pcie")],
+)  # fmt: skip
+def test_a_gpu_without_published_times_has_those_of_another_by_its_link(gpu, by):
+    figures = all_reduce(reducing([2**24], ranks=2, gpu=gpu))
+    assert figures.expected_by == by
+    # No link is faster than its data sheet, and none of these is under a tenth of it.
+    sheet = gpu_of_driver(gpu)
+    fastest = 4 * 2**24 / (1e9 * (sheet.link_gbs or sheet.pcie_gbs))  # of two ranks each sends the message once
+    assert fastest <= figures.expected_ns / 1e9 <= 10 * fastest
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 64])
+def test_a_bandwidth_that_a_person_names_comes_before_published_times(ranks):
+    trace = replace(reducing([2**20, 2**20], ranks=ranks), bus_bytes_per_s=50e9)
+    figures = all_reduce(trace)
+    assert figures.expected_by == "given"
+    assert figures.expected_ns == round(1e9 * 2 * 4 * 2**20 * 2 * (ranks - 1) / ranks / 50e9)
+
+
+@pytest.mark.parametrize(
+    "unknown", [{"dtype": "other"}, {"gpu": "Some GPU"}, {"ranks": 64}, {"ranks": 1}], ids=lambda what: str(what)
+)
+def test_nothing_is_expected_where_size_gpu_or_the_machine_s_ranks_are_not_known(unknown):
+    figures = all_reduce(reducing(**unknown))
+    assert (figures.expected_ns, figures.expected_by) == (None, None)
+
+
+def test_the_group_s_own_ranks_count_and_not_those_of_the_job():
+    described = {"Process Group Ranks": "[0, 1]", "Group size": 2}
+    assert collective_times(reducing(ranks=64, **described))["ranks"].tolist() == [2]
+    assert all_reduce(reducing(ranks=64, **described)).expected_by == "published"
 
 
 def test_what_the_host_reduces_for_a_gpu_is_hidden_by_kernels_alone():

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, LOADER, MAIN, TraceBuilder
 from steptrace.analysis import critical_path as cp
-from steptrace.analysis.critical_path import CLASSES, Nodes
-from steptrace.analysis.critical_path_waits import CLOCK_SKEW_NS, steps_of, work_of
+from steptrace.analysis.critical_path_edges import CLASSES, Edges, edges_of, latest
+from steptrace.analysis.critical_path_nodes import nodes_of, select
+from steptrace.analysis.critical_path_steps import steps_of
+from steptrace.analysis.critical_path_waits import CLOCK_SKEW_NS, work_of
 from steptrace.trace.model import Trace
 
 _NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -381,10 +383,12 @@ def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: li
     work = work_of(trace)
     steps = steps_of(trace, work)
     assert steps is not None
-    nodes = Nodes(trace, work, steps)
-    waited = nodes.before >= 0
-    assert (nodes.rank[nodes.before[waited]] < nodes.rank[waited]).all()
-    assert (nodes.time[nodes.before[waited]] <= nodes.time[waited]).all()
+    selection = select(trace, work, steps)
+    nodes = nodes_of(trace, work, steps, selection)
+    before = latest(nodes, edges_of(trace, work, steps, selection, nodes)).before
+    waited = before >= 0
+    assert (nodes.rank[before[waited]] < nodes.rank[waited]).all()
+    assert (nodes.time[before[waited]] <= nodes.time[waited]).all()
     assert np.flatnonzero(~waited).tolist() == [nodes.rank.tolist().index(0)]  # the start of all
     path = cp.critical_paths(trace)
     for step, parts in path.groupby("step", dropna=False):
@@ -393,3 +397,25 @@ def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: li
         if len(lengths):
             row = trace.steps.loc[step]
             assert (parts["ts"].iloc[0], ends[-1]) == (row["ts"], row["ts"] + row["dur"])
+
+
+def test_the_last_source_of_a_node_counts_and_of_several_at_one_instant_the_one_of_the_later_group():
+    builder = TraceBuilder()
+    builder.step(0, 0, 100)
+    builder.kernel(10, 20, 30)
+    trace = builder.trace()
+    work = work_of(trace)
+    steps = steps_of(trace, work)
+    nodes = nodes_of(trace, work, steps, select(trace, work, steps))
+    first, second, third = np.argsort(nodes.rank)[:3]
+
+    def edge(source: int, at: int, kind: int) -> Edges:
+        return Edges(np.array([third]), np.array([source]), np.array([at]), kind)
+
+    early = edge(first, 1, 0)
+    late = edge(second, 2, 1)
+    same = edge(first, 2, 2)
+    for groups, kind in (([early, late], 1), ([late, early], 1), ([late, same], 2), ([same, late], 1)):
+        assert latest(nodes, groups).kind[third] == kind
+    backwards = Edges(np.array([first]), np.array([third]), np.array([9]), 3)
+    assert latest(nodes, [backwards]).before[first] == -1

@@ -272,7 +272,7 @@ def test_many_operators_outside_the_steps_are_a_warning(outside: int, *, warns: 
     for number in range(outside):
         builder.op("aten::add", 2_000_000 + 1_000 * number, 500)
     result = quality(builder.trace())
-    row = next(one for one in result.checks if one.check == "operators_within_steps")
+    row = next(check for check in result.checks if check.check == "operators_within_steps")
     assert (row.wrong, row.of, row.warns) == (outside, 100, warns)
     warning = (
         f"{outside} of 100 operators are called outside the steps; "

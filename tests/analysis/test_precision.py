@@ -124,7 +124,10 @@ def test_every_kernels_time_counts_once(work: list[Any]) -> None:
         builder.gpu(name, start + 600, ns, correlation, device=device)
     trace = builder.trace()
     figures = precision_of(kernel_formats(trace))
-    expected, eligible, core, unknown = dict.fromkeys(FORMATS, 0), 0, 0, 0
+    expected = dict.fromkeys(FORMATS, 0)
+    eligible = 0
+    core = 0
+    unknown = 0
     for name, op, types, ns, device in work:
         if device != trace.device or name in (NCCL, D2D):
             continue

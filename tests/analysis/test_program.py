@@ -34,7 +34,7 @@ def test_frames_around_a_study_s_loop_and_of_threads_that_do_not_train_are_left_
     builder = _two_layers()
     before = times(builder.trace())
     builder.frame("psutil/__init__.py(1432): __init__", 0, 90_000)
-    builder.frame("steptrace/train/loop.py(49): train_step", 1_000, 80_000)
+    builder.frame("steptrace/lab/loop.py(49): train_step", 1_000, 80_000)
     builder.frame("tqdm/_monitor.py(60): run", 0, 90_000, tid=77)
     assert times(builder.trace()) == before
 

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 
 from builders import TraceBuilder
+from figures import codes_in, figures_in
 from recorded import needs_traces, trace_of
 from steptrace.analysis import summarize_trace
 from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
-from steptrace.estimate.recorded import recorded_call
+from steptrace.estimate.traced_operator import recorded_call
 from steptrace.findings import find_in_trace
-from steptrace.report.trace.absence import why_absent
+from steptrace.report.trace.sections import absence_of
 
 BF16 = ["c10::BFloat16", "c10::BFloat16"]
 
@@ -52,16 +53,17 @@ def test_a_trace_without_a_gpu_says_so_rather_than_that_sizes_are_missing() -> N
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 10_000)
     summary = builder.summary()
-    (roofline,) = (one for one in subjects_of(TraceSummary) if one.name == "roofline")
-    assert why_absent(summary, roofline) == "no_gpu_work"
+    (roofline,) = (subject for subject in subjects_of(TraceSummary) if subject.name == "roofline")
+    assert absence_of(summary, roofline) == "no_gpu_work"
 
 
 def test_an_operator_far_from_the_roofline_is_a_finding_with_its_cause() -> None:
-    assert not [one for one in find_in_trace(_summary(190_000)) if one.rule == "slow_kernels"]
+    assert not [item for item in find_in_trace(_summary(190_000)) if item.rule == "slow_kernels"]
     odd = {"Input Dims": [[4096, 4099], [4099, 4096]], "Input Strides": [[4099, 1], [4096, 1]]}
-    (finding,) = [one for one in find_in_trace(_summary(10_000_000, **odd)) if one.rule == "slow_kernels"]
-    assert finding.claim.startswith("aten::mm takes 10 ms in the whole trace")
-    assert "at 1.4 % of" in finding.claim
+    (finding,) = [item for item in find_in_trace(_summary(10_000_000, **odd)) if item.rule == "slow_kernels"]
+    assert figures_in(finding.claim) == [10, 1.55]
+    assert codes_in(finding.claim) == ["aten::mm"]
+    assert finding.figures["operators"][0]["ideal_share"] == pytest.approx(0.014, abs=5e-4)
     assert "no multiple of 8" in " ".join(finding.evidence)
 
 
@@ -96,13 +98,13 @@ def test_calls_of_all_sizes_are_one_operator_and_what_they_lose_decides() -> Non
     summary = _losses([1_000_000 + 10 * step for step in range(20)], blocks=1 / 132, ns=400_000)
     assert len(summary.roofline) == 20
     assert {row.because for row in summary.roofline} == {"few_blocks"}
-    (finding,) = [one for one in find_in_trace(summary) if one.rule == "slow_kernels"]
+    (finding,) = [item for item in find_in_trace(summary) if item.rule == "slow_kernels"]
     lost = sum(row.ns - row.slowest_ns for row in summary.roofline) / 20
     assert finding.cost_ns_per_step == round(lost)
     assert "blocks" in finding.advice
     # Less than 1 % of a step to save is no finding, however long the operator takes.
     quick = _losses([10_000_000] * 20, blocks=4.0, ns=1_000_000)
-    assert not [one for one in find_in_trace(quick) if one.rule == "slow_kernels"]
+    assert not [item for item in find_in_trace(quick) if item.rule == "slow_kernels"]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ def _walk(trace: Trace) -> tuple[Counter[int], Counter[int], Counter[int]]:
     for stream, ts, dur in zip(work["stream"], work["ts"], work["dur"], strict=True):
         if min(ts + dur, high) > max(ts, low):
             changes += [(max(ts, low), 1, stream), (min(ts + dur, high), -1, stream)]
-    by_number, busy, alone = Counter[int](), Counter[int](), Counter[int]()
+    by_number = Counter[int]()
+    busy = Counter[int]()
+    alone = Counter[int]()
     running, before = Counter[int](), low
     for at, change, stream in sorted(changes, key=lambda change: change[0]):
         now = [number for number, depth in running.items() if depth]

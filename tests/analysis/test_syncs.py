@@ -199,6 +199,30 @@ def test_only_a_wait_for_all_streams_bounds_what_an_earlier_one_can_save(second:
     assert site["ceiling_ns"] == ceiling * US
 
 
+def test_a_long_wait_at_the_end_closes_no_gap_before_it() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 10_000 * US)
+    builder.op("aten::mm", 10, 100)
+    builder.kernel(1 * US, 10 * US, 90 * US)
+    builder.call("cudaDeviceSynchronize", 90 * US, 20 * US)
+    builder.kernel(2_000 * US, 2_010 * US, 7_000 * US)  # 1.91 ms of Python before it
+    builder.call("cudaStreamSynchronize", 2_020 * US, 6_995 * US)
+    trace = builder.trace()
+    # The first wait gets the host ahead by 20 us; the second waits while the GPU works, and 990 us are left after it.
+    assert sync_sites(trace)["ceiling_ns"].tolist() == [990 * US, 20 * US]
+    assert bound(trace) == (20 + 990) * US
+
+
+def test_without_steps_nothing_is_saved_beyond_the_span_of_the_gpu() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 10, 100)
+    builder.call("cudaDeviceSynchronize", 1 * US, 9_000 * US)  # waits for work from before the recording
+    builder.kernel(9_500 * US, 9_510 * US, 100 * US)
+    builder.call("cudaStreamSynchronize", 9_520 * US, 95 * US)
+    builder.kernel(9_700 * US, 9_710 * US, 100 * US)
+    assert sync_sites(builder.trace())["ceiling_ns"].tolist() == [0, 95 * US]
+
+
 @needs_traces
 @pytest.mark.parametrize("name", ["diff_control", "diff_test", "alexnet_cuda_sync", "nccl", "h100_qwen"])
 def test_all_syncs_of_a_real_trace_save_no_more_than_they_block(name: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from builders import TraceBuilder
 from steptrace.cli import main
 from steptrace.commands import capture
-from steptrace.engine.recording import Recording, Request, Settings
+from steptrace.engine.recording import Recording, RecordingSettings, Request
 from steptrace.files import user_folder
 from steptrace.launch.capture import Process, processes, start_of
 
@@ -97,13 +97,13 @@ def test_an_interrupt_withdraws_the_request(
 
 def test_what_becomes_of_a_request(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
     process = published(sleeper.pid)
-    Recording(capture.post(process, tmp_path / "out", Settings())).close("an earlier one")
-    request = capture.post(process, tmp_path / "out", Settings())
+    Recording(capture.post(process, tmp_path / "out", RecordingSettings())).close("an earlier one")
+    request = capture.post(process, tmp_path / "out", RecordingSettings())
     assert process.take() == request
     (tmp_path / "out" / "capture.json").unlink()
     Recording(request).close("the reason")
     assert capture.wait(process, request) == ("refused", "the reason")
-    other = capture.post(process, tmp_path / "other", Settings())
+    other = capture.post(process, tmp_path / "other", RecordingSettings())
     sleeper.communicate()
     assert capture.wait(process, other) == ("failed", "the process ended before the trace was written")
 
@@ -124,7 +124,7 @@ def test_options_of_the_command(
     monkeypatch.setattr(capture, "wait", lambda _, request: asked.append(request) or ("recorded", ""))
     assert main(["capture", str(sleeper.pid), "--warmup", "0", "--shapes", "--no-stacks"]) == 0
     (request,) = asked
-    assert request.settings == Settings(steps=3, warmup=0, stacks=False, shapes=True, memory=True)
+    assert request.settings == RecordingSettings(steps=3, warmup=0, stacks=False, shapes=True, memory=True)
     assert Path(request.folder).parent == control.parent / "captures"
     assert published(sleeper.pid).take() == request
 

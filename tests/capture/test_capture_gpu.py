@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from steptrace.analysis.build import summarize
-from steptrace.engine.recording import Request, Settings
+from steptrace.engine.recording import RecordingSettings, Request
 from steptrace.launch import capture as capture_mode
 from steptrace.launch.capture import processes
 
@@ -23,7 +23,7 @@ def test_each_step_of_a_capture_has_its_kernels(tmp_path, monkeypatch):
     (entry,) = processes()
     assert entry.pid == os.getpid()
     for name in "12":
-        entry.post(Request(name, str(tmp_path / name), Settings(steps=3, warmup=2)))
+        entry.post(Request(name, str(tmp_path / name), RecordingSettings(steps=3, warmup=2)))
         for _ in range(8):
             (weights @ weights).sum().item()
             listener.step()

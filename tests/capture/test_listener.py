@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from steptrace.documents.run import capture_of
-from steptrace.engine.recording import Request, Settings
+from steptrace.engine.recording import RecordingSettings, Request
 from steptrace.errors import CaptureError
 from steptrace.files import user_folder
 from steptrace.launch import capture as capture_mode
 from steptrace.launch.capture import Listener, Process, processes
 
-SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
+SHORT = RecordingSettings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def _train(capture: Listener, steps: int) -> None:
         capture.step()
 
 
-def _ask(entry: Process, folder: Path, name: str = "1", settings: Settings = SHORT) -> None:
+def _ask(entry: Process, folder: Path, name: str = "1", settings: RecordingSettings = SHORT) -> None:
     entry.post(Request(name, str(folder), settings))
 
 
@@ -72,6 +72,14 @@ def test_a_request_is_answered_step_by_step(capture, entry, tmp_path):
         assert _names(tmp_path / name) == ["capture.json", "trace.json.gz"]
         assert not processes()[0].recording
     assert processes()[0].steps == 7
+
+
+def test_a_command_line_that_the_program_has_changed_may_hold_anything(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", [Path("train.py"), 3])
+    listener = Listener(str(tmp_path))
+    listener.step()
+    assert [process.script for process in processes()] == ["train.py 3"]
+    listener.close()
 
 
 def test_one_capture_at_a_time(capture, entry, tmp_path, caplog):
@@ -134,7 +142,7 @@ def test_a_trace_without_its_end_is_not_taken_for_one(capture, entry, tmp_path, 
 def test_a_capture_is_refused_if_the_programs_profiler_would_start_within_it(capture, entry, tmp_path):
     schedule = torch.profiler.schedule(wait=3, warmup=1, active=1, repeat=1)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as own:
-        _ask(entry, tmp_path / "out", settings=Settings(steps=2, warmup=2))
+        _ask(entry, tmp_path / "out", settings=RecordingSettings(steps=2, warmup=2))
         for _ in range(6):
             _train(capture, 1)
             own.step()
@@ -244,7 +252,7 @@ def test_the_record_has_the_times_of_unprofiled_steps_before_it(capture, entry, 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"warmup": -1}])
 def test_settings_are_checked(wrong):
     with pytest.raises(CaptureError, match=next(iter(wrong))) as caught:
-        Settings(**wrong)
+        RecordingSettings(**wrong)
     assert caught.value.expected
 
 

@@ -11,29 +11,38 @@ from steptrace.cli import main
 PROGRAM = """
 import importlib, os, signal, sys, time
 import torch
+import steptrace.launch.capture
 module, name, error = sys.argv[1:]
+steptrace.launch.capture._LOOK_NS = 0  # it looks for requests at each step
 
 def broken(*_, **__):
     raise eval(error)
 
-class Preempted(Exception):
+class Preempted(TimeoutError):
     pass
 
 def preempted(number, frame):
     raise Preempted
 
-def signalled(*_, **__):
-    os.kill(os.getpid(), signal.SIGUSR1)
-    for _ in range(1000):
-        pass
+class Handler:
+    def __call__(self, number, frame):
+        raise Preempted
 
 def damage():
     *owners, last = name.split(".")
     owner = importlib.import_module(module)
     for part in owners:
         owner = getattr(owner, part)
-    signal.signal(signal.SIGUSR1, preempted)
-    setattr(owner, last, signalled if error == "signal" else broken)
+    real = getattr(owner, last)
+
+    def signalled(*_, **__):
+        setattr(owner, last, real)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        for _ in range(1000):
+            pass
+
+    signal.signal(signal.SIGUSR1, Handler() if error == "signal of an object" else preempted)
+    setattr(owner, last, signalled if error.startswith("signal") else broken)
 
 if name.endswith("__init__"):
     damage()
@@ -47,11 +56,18 @@ try:
             damage()
         optimizer.zero_grad()
         (weight - batch).square().sum().backward()
-        optimizer.step()
+        try:
+            optimizer.step()
+        except Preempted:
+            if error != "signal that the program survives":
+                raise
         seen += 1
 except Preempted:
     sys.exit(9)
 assert seen == 20
+if error == "signal that the program survives":
+    steps = {process.pid: process.steps for process in steptrace.launch.capture.processes()}
+    sys.exit(7 if steps.get(os.getpid()) == 20 else 8)
 time.sleep(0.7)
 sys.exit(7)
 """
@@ -62,7 +78,7 @@ pytestmark = pytest.mark.usefixtures("forked_programs")
 
 @pytest.fixture(autouse=True)
 def _no_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steptrace.launch.start._GRACE_S", 0.0)
+    monkeypatch.setattr("steptrace.jobs.process._GRACE_S", 0.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -95,7 +111,20 @@ def test_the_program_ends_as_it_would_alone(tmp_path: Path, module: str, name: s
     assert run(tmp_path, module, name, error) == 7
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "error"),
+    [
+        (STEPS, "StepFinder.optimizer_begins", "signal"),
+        (STEPS, "StepFinder.optimizer_begins", "signal of an object"),
+        (CAPTURE, "Process.publish", "signal"),
+        (CAPTURE, "Path.is_file", "signal"),
+    ],
+)
 def test_an_error_that_a_signal_handler_of_the_program_raises_in_code_of_ours_reaches_the_program(
-    tmp_path: Path,
+    tmp_path: Path, module: str, name: str, error: str
 ) -> None:
-    assert run(tmp_path, STEPS, "StepFinder.optimizer_begins", "signal") == 9
+    assert run(tmp_path, module, name, error) == 9
+
+
+def test_a_program_that_survives_an_error_of_its_signal_handler_can_still_be_captured(tmp_path: Path) -> None:
+    assert run(tmp_path, CAPTURE, "Process.publish", "signal that the program survives") == 7

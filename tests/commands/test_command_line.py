@@ -1,7 +1,6 @@
 """What all commands share: `--json`, exit codes, numbers of options, text of others on a terminal; the reference."""
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from steptrace import cli, command_reference
 from steptrace.cli import main
 from steptrace.command_reference import commands
-from steptrace.commands import console, doctor
+from steptrace.commands import doctor
 from steptrace.commands.console import show, warn
 from steptrace.errors import SteptraceError
 from steptrace.format import printable
@@ -55,12 +54,6 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit) as ended:
         cli.main(["no-such-command"])
     assert ended.value.code == 2
-
-
-def test_json_holds_paths_as_text(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = cli.parser(["doctor", "--json"]).parse_args(["doctor", "--json"])
-    console.show(arguments, {"file": Path("a") / "b"}, "text")
-    assert json.loads(capsys.readouterr().out) == {"file": "a/b"}
 
 
 @pytest.mark.parametrize("words", ["compare L L", "init L", "analyze L --out o", "run --out L -- true"])

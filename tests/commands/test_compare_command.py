@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from documents import fill
+from figures import figures_in
 from steptrace.cli import main
 from steptrace.compare.results import change, compare_results
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Change, Comparison
 from steptrace.errors import RecordError
-from steptrace.report.results import headline, short_names
+from steptrace.report.results import chart, column_names, headline, sections, short_names
 
 STEADY = (1.0, 1.004, 0.997)
 ENVIRONMENT = {"host": "one", "cpu": "A CPU", "torch": "2.13.0", "python": "3.11.7", "memory_bytes": 2**30}
@@ -68,7 +69,7 @@ def test_means_are_compared_where_one_result_has_them() -> None:
     assert [one.variants[0].ratio and one.variants[0].ratio.value for one in compared.changes] == pytest.approx(
         [1.0, 0.66], abs=0.01
     )
-    assert any("means" in note for note in compared.changes[1].notes)
+    assert "means" in {note.code for note in compared.changes[1].remarks}
 
 
 def test_the_same_runs_again_are_the_same() -> None:
@@ -76,9 +77,9 @@ def test_the_same_runs_again_are_the_same() -> None:
     compared = change(a, a)
     assert _verdicts(compared) == {"quick": "same"}
     assert (compared.environment, compared.findings_before, compared.variants[0].differing) == ((), (), ())
-    assert headline(compared) == "1 the same; no other figure differs."
-    assert compared.notes == ("both are the same result, so nothing can differ",)
-    assert "so nothing" not in " ".join(change(a, study(variant("quick", 10.1))).notes)
+    assert figures_in(headline(compared)) == [1]
+    assert [note.code for note in compared.remarks] == ["same_result"]
+    assert "same_result" not in {note.code for note in change(a, study(variant("quick", 10.1))).remarks}
 
 
 def test_a_claim_is_corrected_for_the_number_of_variants() -> None:
@@ -96,7 +97,7 @@ def test_no_verdict_where_steps_are_too_uneven_for_one_and_no_ratio_where_scales
         compared = change(*map(study, sides))
         assert _verdicts(compared) == {"v": None}
         assert compared.variants[0].ratio is not None
-        assert "no verdict, IQR/median of the steps is above 25 %: `v`" in compared.notes
+        assert "too_uneven" in {note.code for note in compared.remarks}
     limit = variant("v", 5, noise={"iqr_over_median": 0.25})
     assert _verdicts(change(study(variant("v", 10)), study(limit))) == {"v": "faster"}
     (other,) = change(study(variant("v", 10)), study(variant("v", 5), scale="gpu")).variants
@@ -110,6 +111,10 @@ def test_other_figures_that_differ() -> None:
     assert [(f.name, f.before, f.now) for f in compared.differing] == [
         ("syncs per step, predicted", "3", "0"),
         ("peak memory", "1000 B", None),
+    ]
+    assert [(f.figure, f.before_value, f.now_value) for f in compared.differing] == [
+        ("syncs.predicted_per_step", 3, 0),
+        ("peak_allocated_bytes", 1000, None),
     ]
 
 
@@ -128,8 +133,7 @@ def test_environment_findings_and_what_is_on_one_side_only() -> None:
     ]
     assert (compared.only_before, compared.only_now) == (("gone",), ("new",))
     assert (compared.findings_before, compared.findings_now) == (("v: it waits",), ("v: it waits",))
-    assert any("the scales differ" in note for note in compared.notes)
-    assert any("another configuration than before: `v`" in note for note in compared.notes)
+    assert {note.code for note in compared.remarks} >= {"other_scale", "reconfigured"}
 
 
 def test_results_that_cannot_be_compared() -> None:
@@ -166,6 +170,32 @@ def test_text_markdown_json_and_page_say_the_same(
     assert "<dt>Before / now</dt>" in page  # the heading of a column is the term that is explained
     for words in ("Step times", "syncs per step, predicted", "5.00 ms", "faster"):
         assert words in page
+
+
+def test_three_results_are_drawn_over_what_tells_them_apart() -> None:
+    def result(day: int, torch: str, machine: str, *variants: dict[str, Any]) -> Comparison:
+        environment = {**ENVIRONMENT, "torch": torch, "cpu": machine}
+        return study(*variants, measured_at=f"2026-01-{day:02d}T10:00:00", environment=environment)
+
+    def named(*results: Comparison) -> list[str]:
+        return column_names(compare_results([(f"{n}.json", one) for n, one in enumerate(results)]))
+
+    both = variant("v", 10), variant("w", 20)
+    dates = [result(day, "2.13.0", "A CPU", *both) for day in (1, 2, 3)]
+    assert named(*dates) == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    assert named(*(result(1, f"2.1{n}.0", "A CPU", *both) for n in (1, 2, 3)))[0] == "PyTorch 2.11.0"
+    assert named(*(result(1, "2.13.0", f"CPU {n}", *both) for n in (1, 2, 3)))[2].startswith("CPU 3")
+    assert named(*(result(1, "2.13.0", "A CPU", *both) for n in (1, 2, 3))) == ["0.json", "1.json", "2.json"]
+
+    gone = {"name": "gone", "status": "failed", "baseline": "plain", "runs": [], "step_ms": None}
+    three = [result(1, "2.13.0", "A", *both, gone), result(2, "2.13.0", "A", both[0], gone), dates[2]]
+    compared = compare_results([(f"{n}.json", one) for n, one in enumerate(three)])
+    picture = chart(compared).html
+    assert picture.count("<circle") == 3 + 2  # `w` was not measured the second time
+    assert "gone" not in picture
+    times = next(rows for heading, _, rows in sections(compared)[0][2] if heading == "Step times")
+    assert [row[0] for row in times] == ["v", "w"]
+    assert chart(compare_results([("a.json", three[0]), ("b.json", three[1])])).html == ""
 
 
 def test_no_text_of_the_results_becomes_html(sides: list[str], tmp_path: Path) -> None:

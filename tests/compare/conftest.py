@@ -14,7 +14,7 @@ from steptrace.documents.base import write
 from steptrace.documents.run import RunRecord, Status, StepOfRun
 from steptrace.documents.summary import Summary
 from steptrace.files import write_json
-from steptrace.record import write_document, write_rows
+from steptrace.run_folder import write_document, write_rows
 
 MS = 1_000_000
 
@@ -22,6 +22,11 @@ MS = 1_000_000
 def make_status(status: str = "ok", **changes: Any) -> Status:
     fields = {"status": status, "exit_code": 0 if status == "ok" else 1, "log_tail": []}
     return fill(Status, fields | {"started_at": "2026-01-01T00:00:00+00:00", "wall_s": 1.0} | changes)
+
+
+def notes_of(variant: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The figures of a variant's notes, by code."""
+    return {note["code"]: note["figures"] for note in variant["noise"]["notes"]}
 
 
 class StudyFolder:

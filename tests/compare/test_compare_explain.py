@@ -5,14 +5,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from compare.conftest import notes_of
 from documents import compare, fill
+from figures import figures_in
 from steptrace.compare.study import compare as compared
 from steptrace.documents.kernels import Precision
 from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import Communication, InputOfRun, RunMemory, Status
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.files import write_json
-from steptrace.record import write_document, write_rows
+from steptrace.run_folder import write_document, write_rows
 
 MS = 1_000_000
 
@@ -45,7 +47,11 @@ def study(folder: Any) -> Any:
 
 def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of: Any) -> None:
     study.add_runs(
-        "base", [20.0, 20.0, 20.0], summary=trace_of(), nvml={"utilisation_pct": 90.0}, peak_allocated_bytes=1000
+        "base",
+        [20.0, 20.0, 20.0],
+        summary=trace_of(),
+        nvml={"utilisation_pct": 90.0, "power_w": 400.0},
+        peak_allocated_bytes=1000,
     )
     base = only_variant(study)
     assert base["gpu_busy_pct"] == 70
@@ -55,7 +61,13 @@ def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of:
     assert (label["label"], label["host_ns"], label["device_ns"]) == ("loss", 6 * MS, 2 * MS)
     assert base["syncs"]["measured_per_step"] == 6
     assert base["peak_allocated_bytes"] == 1000
+    assert base["joules_per_step"] == pytest.approx(400 * 0.020, rel=0.05)
     assert base["noise"]["warnings"] == []
+
+
+def test_energy_is_not_measured_where_nvml_says_no_power(study: Any, trace_of: Any) -> None:
+    study.add_runs("base", [20.0, 20.0], summary=trace_of(), nvml={"utilisation_pct": 90.0})
+    assert only_variant(study)["joules_per_step"] is None
 
 
 @pytest.mark.parametrize("key", [figure.name for figure in STEP_FIGURES])
@@ -75,7 +87,7 @@ def test_what_is_wrong_with_a_trace_of_a_gpu_stands_among_a_variant_s_warnings(
     overlaps = {"check": "one_at_a_time", "wrong": 2, "of": 9, "warns": True, "says": "", "figures": {}}
     quality = {"steps": 3, "warnings": [], "checks": [overlaps]}
     study.add_runs("base", [20.0] * 3, summary=trace_of(gpu={"activities": activities}, quality=quality))
-    noted = [one["figures"].get("check") for one in only_variant(study)["noise"]["notes"]]
+    noted = [item["figures"].get("check") for item in only_variant(study)["noise"]["notes"]]
     assert noted == ["one_at_a_time"] * warned
 
 
@@ -92,7 +104,7 @@ def test_figures_are_medians_over_the_runs_that_have_them(study: Any, trace_of: 
     study.add_run("base", 2, [20.0] * 20)
     base = only_variant(study)
     assert base["operators_per_step"] == 102
-    assert base["noise"]["warnings"] == ["the trace of run 2 was not analysed: file is missing"]
+    assert notes_of(base) == {"trace_not_analysed": {"run": 2, "reason": "file is missing"}}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"traces": []}', '{"error": "truncated"}'])
@@ -106,20 +118,20 @@ def test_a_summary_that_cannot_be_used_is_a_warning(study: Any, content: str) ->
 
 
 @pytest.mark.parametrize(
-    ("of_runs", "measured", "warning"),
+    ("of_runs", "measured", "notes"),
     [
-        ([{"per_step": count} for count in (6, 6, 7)], 6, "syncs per step differ between runs: 6, 6, 7"),
-        ([{"per_step": 6.5, "by_step": [6, 7]}] * 3, 6.5, "syncs differ between steps: 6 to 7"),
+        ([{"per_step": count} for count in (6, 6, 7)], 6, {"syncs_differ_between_runs": {"per_step": [6, 6, 7]}}),
+        ([{"per_step": 6.5, "by_step": [6, 7]}] * 3, 6.5, {"syncs_differ_between_steps": {"least": 6, "most": 7}}),
     ],
 )
 def test_sync_counts_that_differ_are_a_warning(
-    study: Any, trace_of: Any, of_runs: list[dict[str, Any]], measured: float, warning: str
+    study: Any, trace_of: Any, of_runs: list[dict[str, Any]], measured: float, notes: dict[str, Any]
 ) -> None:
     for repeat, syncs in enumerate(of_runs):
         study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"sites": [], **syncs}))
     base = only_variant(study)
     assert base["syncs"]["measured_per_step"] == measured
-    assert base["noise"]["warnings"] == [warning]
+    assert notes_of(base) == notes
 
 
 def test_predicted_syncs_that_differ_between_steps_are_a_mean_and_a_warning(study: Any) -> None:
@@ -129,9 +141,13 @@ def test_predicted_syncs_that_differ_between_steps_are_a_mean_and_a_warning(stud
     write_document(study.path / "base", fill(PredictedStep, prediction))
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] == 0.5
-    words = "2 of 4 steps (one every 2): 0 syncs; 2 of 4 steps (one every 2): 1 sync"
-    assert f"predicted syncs differ between steps: {words}" in base["noise"]["warnings"]
-    assert any("train.py:31" in warning for warning in base["noise"]["warnings"])
+    notes = notes_of(base)
+    groups = notes["predicted_syncs_differ"]["groups"]
+    assert [(group["steps"], group["of"], group["every"], group["least"]) for group in groups] == [
+        (2, 4, 2, 0),
+        (2, 4, 2, 1),
+    ]
+    assert notes["early_read"] == {"file": "train.py", "line": 31}
 
 
 def test_sync_sites_are_medians_of_the_runs_and_a_site_of_one_run_alone_says_so(study: Any, trace_of: Any) -> None:
@@ -175,6 +191,52 @@ def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
     assert (shown["line"], shown["code"], shown["count_per_step"]) == (2, "keep = mask.nonzero()", 6)
 
 
+def compiled(compile_ms: int, breaks: int, recompilations: int) -> dict[str, Any]:
+    """What torch.compile did in a run, as its record has it."""
+    place = {"file": "train.py", "function": "f", "code": None}
+    return {
+        "graphs": 1,
+        "compile_ns": compile_ms * MS,
+        "functions": [],
+        "breaks": [{**place, "line": k, "kind": "reason", "hints": [], "compilations": 1} for k in range(breaks)],
+        "recompilations": [
+            {**place, "line": 1, "compiled_file": "train.py", "compiled_line": 1, "kind": "size", "value": "x",
+             "dimension": 0, "guard": "size", "recompilations": recompilations}
+        ],
+    }  # fmt: skip
+
+
+def test_compile_time_is_a_median_and_breaks_are_the_most_of_all_runs(study: Any) -> None:
+    for number, record in enumerate([compiled(100, 1, 2), compiled(300, 2, 1), compiled(200, 0, 0)]):
+        study.add_run("base", number, [20.0] * 20, compiled=record)
+    figures = {"graph_breaks": 2, "recompilations": 2, "compile_ms": 200, "predicted_breaks": []}
+    assert only_variant(study)["compiled"] == figures
+
+
+def test_graph_breaks_are_predicted_where_nothing_was_compiled(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    broken = {"kind": "reason", "file": "train.py", "line": 3, "code": None}
+    code = {"graphs": 2, "kernels": None, "breaks": [broken], "reason": None, "seconds": 1.0}
+    for unlowered, breaks in (("not_lowered", 1), ("not_followed", None)):
+        codes = [{**code, "unlowered": unlowered}]
+        call = {"name": "aten.mm.default", "inputs": [], "outputs": [], "is_view": False, "flop": 0, "calls": 1,
+                "phase": "forward", "file": None, "line": None, "arguments": {}}  # fmt: skip
+        followed = {"steps": 1, "operator_calls": [call], "compiled": {"codes": codes, "queue": []}}
+        prediction = {"total": 0, "sites": [], "unknown": [], "operators": 1, "followed": followed}
+        write_document(study.path / "base", fill(PredictedStep, prediction))
+        assert only_variant(study)["compiled"] == {
+            "graph_breaks": breaks,
+            "recompilations": None,
+            "compile_ms": None,
+            "predicted_breaks": [broken],
+        }
+
+
+def test_a_variant_that_compiles_nothing_has_no_such_figures(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    assert only_variant(study)["compiled"] is None
+
+
 def test_what_pytorch_warned_of_is_counted(study: Any, trace_of: Any) -> None:
     for repeat in range(3):
         study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": 1, "sites": [site(count=2)]}))
@@ -194,7 +256,7 @@ def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: An
     base = only_variant(study)
     assert base["status"] == "ok"
     assert base["syncs"]["predicted_per_step"] is None
-    assert "syncs could not be predicted: no such operator" in base["noise"]["warnings"]
+    assert notes_of(base)["not_predicted"] == {"error": "no such operator"}
 
 
 def test_a_program_that_ignores_the_gpu_has_no_predicted_count(study: Any) -> None:
@@ -203,7 +265,7 @@ def test_a_program_that_ignores_the_gpu_has_no_predicted_count(study: Any) -> No
     write_document(study.path / "base", fill(PredictedStep, nothing))
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] is None
-    assert any("ran nothing on the virtual CUDA device" in warning for warning in base["noise"]["warnings"])
+    assert "nothing_predicted" in notes_of(base)
     write_document(study.path / "base", fill(PredictedStep, nothing | {"operators": 7}))
     assert only_variant(study)["syncs"]["predicted_per_step"] == 0
 
@@ -222,7 +284,7 @@ def test_a_damaged_record_is_as_if_it_had_not_been_made(study: Any, file: str, c
     (study.path / "base" / file).write_text(content)
     base = only_variant(study)
     assert base["status"] == "ok"
-    assert any("prediction not used" in warning for warning in base["noise"]["warnings"]) == (file == "prediction.json")
+    assert ("prediction_not_used" in notes_of(base)) == (file == "prediction.json")
     figure: Any = base
     for key in keys:
         figure = figure[key]
@@ -238,8 +300,10 @@ def test_a_prediction_of_an_earlier_version_is_refused_with_what_to_do(study: An
     assert base["syncs"]["predicted_per_step"] is None
     (variant,) = compared(study.path, estimate_gpus=["H100"]).variants
     assert variant.estimates == ()
-    (warning,) = [text for text in base["noise"]["warnings"] if text.startswith("prediction not used: ")]
-    assert "base/prediction.json: file has version 1, but this steptrace reads version 3; next: make " in warning
+    reason = notes_of(base)["prediction_not_used"]["reason"]
+    assert "base/prediction.json: " in reason
+    assert figures_in(reason)[-2:] == [1, 3]  # the file's version, and the one that is read
+    assert "next: " in reason
 
 
 def inputs(folder: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A study's folder becomes a comparison, whatever of it is there."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -11,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compare.conftest import notes_of
 from documents import compare, fill
 from steptrace.compare.study import basis_of, sync_diff
 from steptrace.documents.syncs import PredictedSite
 from steptrace.documents.variant import SyncCounts, SyncDiff
 from steptrace.errors import RecordError
 from steptrace.files import read_json, write_json
-from steptrace.record import write_document
+from steptrace.run_folder import write_document
 
 
 def by_name(comparison: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_runs_that_failed_or_are_missing_are_listed(folder: Any, status_of: Call
     assert (partial["step_ms"]["runs"], partial["ratio"]["value"]) == (2, pytest.approx(2.0, rel=0.02))
     error = {"status": "killed", "exit_code": None, "signal": 9, "error": "killed", "log_tail": ["step 7"]}
     assert partial["runs"][2]["error"] == error
-    assert "only 2 of 3 runs were measured" in partial["noise"]["warnings"]
+    assert notes_of(partial)["runs_missing"] == {"measured": 2, "runs": 3}
     assert variants["broken"]["status"] == "out of memory"
     assert (variants["broken"]["step_ms"], variants["broken"]["ratio"]) == (None, None)
     assert variants["absent"]["status"] == "not run"
@@ -105,7 +105,7 @@ def test_without_a_baseline_there_is_no_ratio_and_it_says_why(folder: Any, statu
     assert variants["base"]["ratio"] is None
     assert variants["a"]["ratio"] is None
     assert variants["a"]["step_ms"]["median"] == pytest.approx(5.0)
-    assert "no ratio: the baseline base has no measured run" in variants["a"]["noise"]["warnings"]
+    assert notes_of(variants["a"])["no_baseline"] == {"baseline": "base"}
 
 
 def test_a_study_without_finished_runs_has_no_environment_and_variants_not_run(folder: Any) -> None:
@@ -120,11 +120,11 @@ def test_one_run_gives_no_interval_and_no_verdict(folder: Any) -> None:
     folder.add_runs("base", [10.0])
     folder.add_runs("a", [5.0])
     comparison = compare(folder.path)
-    assert comparison["method"]["correction"].startswith("none: no variant has an interval")
+    assert comparison["method"]["candidates"] == 0
     a = by_name(comparison)["a"]
     assert a["ratio"] == {"value": pytest.approx(2.0), "low": None, "high": None, "verdict": None}
     assert (a["step_ms"]["low"], a["step_ms"]["high"]) == (None, None)
-    assert any("need two runs or more" in warning for warning in a["noise"]["warnings"])
+    assert "too_few_runs" in notes_of(a)
 
 
 @pytest.mark.parametrize("noisy", ["base", "a"])
@@ -136,11 +136,10 @@ def test_uneven_steps_warn_and_then_refuse_a_verdict(folder: Any, noisy: str) ->
             folder.add_run(name, repeat, median * np.random.default_rng(repeat).permutation(spread))
     variants = by_name(compare(folder.path))
     assert variants["a"]["ratio"]["verdict"] is None
-    whose = "the baseline's IQR/median" if noisy == "base" else "IQR/median"
-    assert any(warning.startswith(f"no verdict: {whose} is ") for warning in variants["a"]["noise"]["warnings"])
+    assert notes_of(variants["a"])["too_uneven"]["is_baseline"] == (noisy == "base")
     even = variants["a" if noisy == "base" else "base"]["noise"]
     assert 0.10 < even["iqr_over_median"] < 0.25
-    assert any("steps are uneven" in warning for warning in even["warnings"])
+    assert "uneven_steps" in notes_of(variants["a" if noisy == "base" else "base"])
 
 
 def test_the_mean_is_the_step_time_where_long_steps_come_back(folder: Any) -> None:
@@ -190,8 +189,8 @@ def test_runs_that_differ_warn_but_may_be_judged(folder: Any) -> None:
     folder.add_runs("a", [5.01, 7.5, 10.0])  # the machine got slower, for both alike
     a = by_name(compare(folder.path))["a"]
     assert a["noise"]["iqr_over_median"] < 0.05
-    assert any("runs differ by 35 %" in warning for warning in a["noise"]["warnings"])
-    assert any("runs differ by 35 %" in warning for warning in a["noise"]["uneven"])
+    assert notes_of(a)["runs_differ"]["deviation"] == pytest.approx(0.35, abs=0.005)
+    assert a["noise"]["uneven"]
     assert a["ratio"]["verdict"] == "faster"
 
 
@@ -206,7 +205,7 @@ def test_a_claim_that_does_not_survive_the_correction_is_undecided(folder: Any) 
     v0 = by_name(compare(folder.path))["v0"]
     assert v0["ratio"]["low"] > 1
     assert v0["ratio"]["verdict"] == "undecided"
-    assert any("not after the correction for several candidates" in warning for warning in v0["noise"]["warnings"])
+    assert "lost_by_correction" in notes_of(v0)
 
 
 def test_an_identical_variant_sets_the_noise_floor_and_is_no_candidate(folder: Any) -> None:
@@ -233,7 +232,7 @@ def test_nothing_is_called_the_same_on_a_machine_that_tells_nothing_apart(folder
     assert comparison["method"]["noise_floor"] > 0.1
     again = by_name(comparison)["again"]
     assert again["ratio"]["verdict"] == "undecided"
-    assert any("not called the same: the noise floor" in warning for warning in again["noise"]["warnings"])
+    assert "noise_floor_too_high" in notes_of(again)
 
 
 def test_identical_variants_that_differ_are_a_warning(folder: Any) -> None:
@@ -241,7 +240,7 @@ def test_identical_variants_that_differ_are_a_warning(folder: Any) -> None:
     folder.add_runs("base", [10.0, 10.01, 9.99], digest="d")
     folder.add_runs("again", [10.51, 10.49, 10.5], digest="d")
     again = by_name(compare(folder.path))["again"]
-    assert any("noise is larger than it seems" in warning for warning in again["noise"]["warnings"])
+    assert "twin_differs" in notes_of(again)
 
 
 def test_each_cell_of_a_matrix_has_its_own_baseline(folder: Any) -> None:
@@ -274,10 +273,10 @@ def test_drift_and_outliers_are_flagged(folder: Any) -> None:
     steps = np.linspace(10.0, 11.0, 40)
     steps[[10, 20, 30]] = 30.0
     folder.add_run("base", 0, steps)
-    noise = by_name(compare(folder.path))["base"]["noise"]
-    assert noise["drift"] == pytest.approx(0.095, abs=0.01)
-    assert any(re.search(r"step time rises by (9|10)(\.\d)? % over a run", warning) for warning in noise["warnings"])
-    assert any("3 of 40 steps are outliers" in warning for warning in noise["warnings"])
+    base = by_name(compare(folder.path))["base"]
+    assert base["noise"]["drift"] == pytest.approx(0.095, abs=0.01)
+    assert notes_of(base)["drift"]["drift"] == pytest.approx(0.095, abs=0.01)
+    assert notes_of(base)["outliers"] == {"outliers": 3, "steps": 40}
 
 
 def test_environments_that_differ_are_named(folder: Any) -> None:
@@ -342,19 +341,26 @@ def test_equivalence_in_all_its_outcomes(folder: Any, status_of: Callable[..., A
         ("other", "ok", result | {"status": "differs", "max_rel_err": 0.3, "cases": []}),
         ("broken", "failed", None),
         ("odd", "ok", {"status": "perhaps"}),
-        ("unlike", "ok", {"status": "not comparable", "reason": "other samples"}),
+        ("unlike", "ok", {"status": "not comparable", "not_comparable": {"code": "no_steps"}}),
     ):
         write_document(folder.path / name / "equivalence", status_of(status, error=None if status == "ok" else "boom"))
         if content is not None:
             write_json(folder.path / name / "equivalence" / "equivalence.json", content)
     equivalences = {name: variant["equivalence"] for name, variant in by_name(compare(folder.path)).items()}
-    nothing = {"predictions_rel_err": None, "parameters_rel_err": None, "failure": None, "reason": None}
+    nothing = {
+        "predictions_rel_err": None,
+        "parameters_rel_err": None,
+        "failure": None,
+        "reason": None,
+        "not_comparable": None,
+    }
     tolerance = result["tolerance"] | {"predictions": None, "parameters": None}
     assert equivalences["base"] == result | nothing | {"tolerance": tolerance}
     assert (equivalences["other"]["status"], equivalences["other"]["max_rel_err"]) == ("differs", 0.3)
     assert (equivalences["broken"]["status"], equivalences["broken"]["failure"]["error"]) == ("failed", "boom")
     assert equivalences["odd"]["status"] == "failed"
-    assert (equivalences["unlike"]["status"], equivalences["unlike"]["reason"]) == ("not comparable", "other samples")
+    assert equivalences["unlike"]["status"] == "not comparable"
+    assert equivalences["unlike"]["not_comparable"]["code"] == "no_steps"
     assert equivalences["lost"]["status"] == "not measured"
 
 
@@ -363,25 +369,25 @@ def test_a_repeat_that_was_asked_for_step_times_alone_lacks_no_trace(folder: Any
     folder.add_run("base", 0, [10.0] * 20, summary=trace_of(), config={"profile": {"repeats": 1}})
     folder.add_run("base", 1, [10.0] * 20, config={"profile": {"repeats": 1}})
     (base,) = compare(folder.path)["variants"]
-    assert not any("not analysed" in warning for warning in base["noise"]["warnings"])
+    assert "trace_not_analysed" not in notes_of(base)
     assert base["operators_per_step"] == 100
 
 
-#: When the runs of the baseline and of a variant began, how many minutes each took, and the warning.
+#: When the runs of the baseline and of a variant began, how many minutes each took, and the seconds that lie between.
 CASES = [
     (("10:00", "10:10", "10:20"), ("10:05", "10:15", "10:25"), 4, None),
     (("10:00", "10:10", "10:20"), ("10:05", "10:15", "18:00"), 4, None),  # one run that failed and was repeated
     (("10:00", "10:00", "10:01"), ("10:02", "10:02", "10:03"), 4, None),  # jobs of a cluster, side by side
-    (("10:00", "10:01", "10:02"), ("10:04", "10:05", "10:06"), 0.1, "2 min after the baseline's"),  # added soon after
-    (("10:00", "10:10", "10:20"), ("10:54", "11:04", "11:14"), 4, "30 min after the baseline's"),
-    (("18:00", "18:10", "18:20"), ("10:00", "10:10", "10:20"), 4, "7 h 36 min before the baseline's"),
+    (("10:00", "10:01", "10:02"), ("10:04", "10:05", "10:06"), 0.1, (114.0, "after")),  # added soon after
+    (("10:00", "10:10", "10:20"), ("10:54", "11:04", "11:14"), 4, (1800.0, "after")),
+    (("18:00", "18:10", "18:20"), ("10:00", "10:10", "10:20"), 4, (27_360.0, "before")),
     (("10:00",), ("18:00",), 4, None),  # no verdict in any case
 ]
 
 
 @pytest.mark.parametrize(("base", "other", "minutes", "expected"), CASES)
 def test_runs_that_were_not_interleaved_need_a_large_effect(
-    folder: Any, base: tuple[str, ...], other: tuple[str, ...], minutes: float, expected: str | None
+    folder: Any, base: tuple[str, ...], other: tuple[str, ...], minutes: float, expected: tuple[float, str] | None
 ) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}], repeats=len(base))
     for name, times in (("base", base), ("a", other)):
@@ -389,12 +395,11 @@ def test_runs_that_were_not_interleaved_need_a_large_effect(
             began = {"started_at": f"2026-01-01T{time}:00+00:00", "wall_s": 60 * minutes}
             folder.add_run(name, repeat, [10.0, 10.1, 9.9, 10.0], **began)
     first, second = compare(folder.path)["variants"]
-    warnings = [warning for warning in second["noise"]["warnings"] if "part of the difference" in warning]
-    assert len(warnings) == (expected is not None)
-    assert expected is None or expected in warnings[0]
-    verdict = {None: "same"}.get(expected, "undecided")
+    apart = notes_of(second).get("taken_apart")
+    assert (None if apart is None else (apart["apart_s"], apart["order"])) == expected
+    verdict = "same" if expected is None else "undecided"
     assert second["ratio"]["verdict"] == (verdict if len(base) > 1 else None)
-    assert not any("part of the difference" in warning for warning in first["noise"]["warnings"])
+    assert "taken_apart" not in notes_of(first)
 
 
 def test_a_run_repeated_after_a_failure_is_not_compared_within_its_round(folder: Any) -> None:

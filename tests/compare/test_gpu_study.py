@@ -81,7 +81,7 @@ def test_a_trace_without_gpu_work_is_divided_by_the_hosts_sections(folder: Any) 
             run_dir = Path(folder.add_run(name, repeat, [(forward_us + 290) / 1e3] * 10))
             folder.add_summary(run_dir, summarize([builder.write(run_dir / "trace.json.gz")])[0])
     base, other = compare(folder.path)["variants"]
-    parts, before = (one["trace"]["overview"]["parts_ns"] for one in (other, base))
+    parts, before = (item["trace"]["overview"]["parts_ns"] for item in (other, base))
     changed = {part: ns - before[part] for part, ns in parts.items()}
     assert changed == {"data": 0, "forward": -400 * US, "loss": 0, "backward": 0, "optimizer": 0, "other": 0}
     assert other["sync_diff"] is None

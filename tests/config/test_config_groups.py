@@ -60,7 +60,9 @@ def test_loading_is_no_part_of_a_gpu_s_step_where_it_is_not_the_question(planned
             # Batches of workers lie in shared memory, which containers have little of.
             assert held * sample_bytes(data["dataset"]) * data["batch_size"] < 512e6
             continue
-        assert (data["num_workers"], data["pin_memory"], data["non_blocking"]) == (0, True, True)
+        assert data["num_workers"] == 0
+        if study != "copies":  # whose question these are
+            assert (data["pin_memory"], data["non_blocking"]) == (True, True)
         assert held == (2 if study == "masked_loss" else 4)
         assert held * sample_bytes(data["dataset"]) * data["batch_size"] < 2e9
 

@@ -10,6 +10,7 @@ import pytest
 from steptrace.config import digest
 from steptrace.config.digest import Cache, Code
 from steptrace.config.plan import Plan, make_plan
+from steptrace.config.variant_kind import TRAINING
 from steptrace.errors import ConfigError
 
 FILES = {
@@ -19,11 +20,11 @@ FILES = {
     "work/losses.py": "from steptrace.errors import Error\nclass Loss:\n    '''Doc.'''\n    slope = 1\n",
     "work/other.py": "value = 1\n",
     "work/kernel.cu": "__global__ void f() {}",
-    "train/__init__.py": "",
-    "train/main.py": "import steptrace.record\ndef run():\n    from . import loop\n",
-    "train/loop.py": "value = 1\n",
-    "train/supervise.py": "value = 1\n",
-    "record.py": "value = 1\n",
+    "lab/__init__.py": "",
+    "lab/main.py": "import steptrace.run_folder\ndef run():\n    from . import loop\n",
+    "lab/loop.py": "value = 1\n",
+    "lab/supervise.py": "value = 1\n",
+    "run_folder.py": "value = 1\n",
 }
 
 STUDY = "title: Tiny\nbaseline: plain\nreference: [loss=masked_reference]\nvariants:\n  plain: [loss=boolean_mask]\n"
@@ -63,7 +64,7 @@ def code_digest(*modules, **where):
 
 
 def of_training():
-    return code_digest(["steptrace.train.main", "steptrace.work.losses.Loss", "torch.optim.SGD"])
+    return code_digest(["steptrace.lab.main", "steptrace.work.losses.Loss", "torch.optim.SGD"])
 
 
 REFORMATTED = """
@@ -82,8 +83,8 @@ class Loss:
     ("name", "text", "counts"),
     [
         ("work/losses.py", FILES["work/losses.py"].replace("slope = 1", "slope = 2"), True),
-        ("train/loop.py", "value = 2\n", True),  # imported inside a function, relatively
-        ("record.py", "value = 2\n", True),
+        ("lab/loop.py", "value = 2\n", True),  # imported inside a function, relatively
+        ("run_folder.py", "value = 2\n", True),
         ("errors.py", "class Mistake(Exception): ...\n", True),
         ("work/__init__.py", "value = 1\n", True),  # executed on the way to the loss
         ("work/kernel.cu", "__global__ void f() { }", True),  # another language: every byte counts
@@ -91,7 +92,7 @@ class Loss:
         ("work/losses.py", REFORMATTED, False),
         ("work/__pycache__/losses.pyc", "1", False),
         ("work/.hidden", "1", False),
-        ("train/supervise.py", "value = 2\n", False),  # not run
+        ("lab/supervise.py", "value = 2\n", False),  # not run
         ("work/other.py", "value = 2\n", False),
     ],
 )
@@ -155,19 +156,21 @@ def test_a_folder_of_data_is_no_code_and_cannot_count_as_a_whole(tmp_path, monke
 def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
     seen = digest._package_files(digest._PACKAGE, "steptrace.workloads.masked_losses.WhereLoss")
     assert "workloads/masked_losses.py" in seen
-    names = {path.name for path in closure("steptrace.train.main")}
-    assert {"main.py", "loop.py", "record.py"} <= names
+    files = {path for module in TRAINING.code["training"] for path in closure(module)}
+    assert {"main.py", "loop.py", "probe.py", "measure.py", "run_folder.py"} <= {path.name for path in files}
     others = {"supervise.py", "checks.py", "equivalence.py", "plan.py", "summary.py"}
-    assert not others & names
+    assert not others & {path.name for path in files}
+    assert "predict" not in {path.relative_to(digest._PACKAGE).parts[0] for path in files}
 
 
 def test_no_part_of_a_run_depends_on_the_analysis_findings_or_pages():
     """An edit of these would train and check everything anew; what is imported for types alone is not executed."""
     for module in (
-        "steptrace.train.main",
+        "steptrace.lab.main",
         "steptrace.equivalence.main",
         "steptrace.predict.main",
-        "steptrace.launch.main",
+        "steptrace.jobs.variant",
+        "steptrace.jobs.command_checks",
     ):
         folders = {path.relative_to(digest._PACKAGE).parts[0] for path in closure(module)}
         assert not {"analysis", "findings", "report", "compare", "diff.py", "library.py", "workflow"} & folders, module
@@ -270,10 +273,10 @@ def test_the_version_of_a_package_that_the_users_code_imports_counts(tmp_path, m
 
 def test_modules_that_a_package_imports_by_its_name_alone_count(package):
     (package / "work" / "build.py").write_text(
-        "from steptrace.subject import modules_in\nmodules_in('steptrace.train')\n"
+        "from steptrace.subject import modules_in\nmodules_in('steptrace.lab')\n"
     )
     before = code_digest(["steptrace.work.build"])
-    (package / "train" / "supervise.py").write_text("value = 2\n")
+    (package / "lab" / "supervise.py").write_text("value = 2\n")
     assert code_digest(["steptrace.work.build"]) != before
 
 

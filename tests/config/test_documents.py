@@ -51,10 +51,10 @@ def test_the_study_of_one_s_own_is_complete(copy: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", ["workflow", "study"])
 def test_the_tables_of_both_files_name_every_key_and_default(name: str) -> None:
-    from steptrace.config.settings import Settings
+    from steptrace.config.settings import WorkflowSettings
     from steptrace.config.study_file import StudyFile
 
-    fields = msgspec.structs.fields({"workflow": Settings, "study": StudyFile}[name])
+    fields = msgspec.structs.fields({"workflow": WorkflowSettings, "study": StudyFile}[name])
     title = {"workflow": "## workflow.yaml", "study": "## A study file"}[name]
     section = (ROOT / "config" / "README.md").read_text().split(f"{title}\n")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| `.*\|$", section, re.MULTILINE)]

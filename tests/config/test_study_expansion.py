@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from steptrace.config.study_file import cells
+from steptrace.documents.run import SkippedVariant
 from steptrace.errors import ConfigError
 
 STUDY = """
@@ -34,6 +35,8 @@ def test_study_json_and_snapshots(plan_of, copy):
         "baseline": "plain",
         "reference": "reference.yaml",
         "digest": study.variants[1].digest,
+        "entry": "other",
+        "cell": {},
     }
     snapshot = yaml.safe_load((copy / "results/tiny/other/config.yaml").read_text())
     assert (snapshot["study"], snapshot["variant"], snapshot["digest"]) == ("tiny", "other", study.variants[1].digest)
@@ -78,6 +81,11 @@ def test_matrix_is_a_product_and_each_cell_has_its_baseline_and_reference(plan_o
     assert variant.config["data"]["batch_size"] == 8
     assert variant.config["precision"]["autocast"] == "bf16"
     assert variant.hypothesis == "It is faster."
+    assert (variant.entry, variant.cell) == ("other", {"data.batch_size": "8", "precision": "bf16"})
+    planned = json.loads((copy / "results/tiny/study.json").read_text())["variants"]
+    assert [(one["entry"], one["cell"]) for one in planned if one["name"] == variant.name] == [
+        (variant.entry, variant.cell)
+    ]
     reference = study.references[variant.reference].config
     assert reference["data"]["batch_size"] == 8
     assert reference["precision"]["name"] == "fp32"
@@ -175,14 +183,39 @@ def test_a_mistake_in_what_variants_share_names_the_variant_or_the_matrix(plan_o
 def test_a_variant_of_one_scale_is_left_out_elsewhere(plan_of):
     text = STUDY + "  pinned:\n    overrides: [data.pin_memory=true]\n    scales: [gpu]\n"
     on_cpu = plan_of(text, scale="cpu").studies["tiny"]
-    assert ([v.name for v in on_cpu.variants], on_cpu.elsewhere) == (["plain", "other"], ("pinned",))
+    skipped = SkippedVariant(name="pinned", reason="other_scale", scales=("gpu",))
+    assert ([v.name for v in on_cpu.variants], on_cpu.skipped) == (["plain", "other"], (skipped,))
     on_gpu = plan_of(text, scale="gpu").studies["tiny"]
-    assert ([v.name for v in on_gpu.variants], on_gpu.elsewhere) == (["plain", "other", "pinned"], ())
+    assert ([v.name for v in on_gpu.variants], on_gpu.skipped) == (["plain", "other", "pinned"], ())
     # A limit on it is no mistake.
     gates = {"tiny": {"pinned": {"ratio.low": {"at_least": 1, "scale": "gpu"}}}}
     plan_of(text, scale="cpu", gates=gates)
     with pytest.raises(ConfigError, match="pin_memry"):
         plan_of(text.replace("pin_memory", "pin_memry"), scale="cpu")
+
+
+def test_a_variant_whose_package_is_missing_is_skipped_with_that_reason(plan_of, copy):
+    text = STUDY + "  special:\n    overrides: [data.pin_memory=true]\n    requires: [msgspec, no_such_package]\n"
+    study = plan_of(text, scale="cpu").studies["tiny"]
+    assert [variant.name for variant in study.variants] == ["plain", "other"]
+    document = json.loads((copy / "results/tiny/study.json").read_text())
+    assert document["skipped"] == [
+        {"name": "special", "reason": "package_missing", "scales": [], "packages": ["no_such_package"]}
+    ]
+    there = plan_of(text.replace(", no_such_package", ""), scale="cpu").studies["tiny"]
+    assert ([variant.name for variant in there.variants], there.skipped) == (["plain", "other", "special"], ())
+
+
+def test_a_baseline_whose_package_is_missing_is_refused(plan_of):
+    baseline = "  plain:\n    overrides: [loss=boolean_mask]\n    requires: [no_such_package]\n"
+    with pytest.raises(ConfigError, match=r"the baseline 'plain' needs no_such_package"):
+        plan_of(STUDY.replace("  plain: [loss=boolean_mask]\n", baseline), scale="cpu")
+
+
+def test_what_is_required_is_the_name_of_a_package(plan_of):
+    text = STUDY + "  special:\n    overrides: []\n    requires: [os.system]\n"
+    with pytest.raises(ConfigError, match=r"variants\.special"):
+        plan_of(text, scale="cpu")
 
 
 def test_a_scale_that_does_not_exist_is_refused_wherever_it_is_named(plan_of, copy):
@@ -202,3 +235,14 @@ def test_a_baseline_that_does_not_run_at_the_scale_is_refused(plan_of):
     plan_of(text, scale="gpu")
     with pytest.raises(ConfigError, match="the baseline 'plain' does not run at scale cpu"):
         plan_of(text, scale="cpu")
+
+
+def test_a_claim_names_a_variant_of_the_study(plan_of, copy):
+    claim = "claims:\n  - {says: Few., source: article, variant: other, label: loss, kernels: 30}\n"
+    plan_of(STUDY + claim, scale="cpu")
+    document = json.loads((copy / "results/tiny/study.json").read_text())
+    assert document["claims"] == [
+        {"says": "Few.", "source": "article", "variant": "other", "label": "loss", "kernels": 30.0}
+    ]
+    with pytest.raises(ConfigError, match=r"claims: 'othr' is not a variant\n(.*\n)*.*did you mean 'other'"):
+        plan_of(STUDY + claim.replace("variant: other", "variant: othr"), scale="cpu")

@@ -59,10 +59,6 @@ def test_auto_scale_is_that_of_the_machine(settings_of, monkeypatch):
         ("gates: {masked_loss: {where: 3}}", ["line 1: Expected `object`", "at `gates.masked_loss.where`"]),
         ("gates:\n  a: {b: {c: 1}}\n  d: 2", ["line 3: Expected `object`", "at `gates.d`"]),
         (f"traces: {{{'t' * 201}: config}}", ["is not a valid name - in `traces`", "at most 200"]),
-        (
-            "gates: {masked_loss: {where: {a: {at_most_ratio: 2, baseline: 'x{y}.json'}}}}",
-            ["'x{y}.json' has braces", "next: rename"],
-        ),
         ("allow_targets: ['no such']", ["allow_targets"]),
         ('traces: {"t\\n": config}', ["traces"]),
         ("repeats: 2\nrepeats: 3", ["line 2", "duplicate key 'repeats'"]),

@@ -11,12 +11,12 @@ import yaml
 from steptrace.config.compose import compose
 from steptrace.config.digest import Cache
 from steptrace.config.groups import check_groups
+from steptrace.config.resolved import read_command
 from steptrace.config.settings import Project, read_settings
 from steptrace.config.study import Composer, load_study
 from steptrace.config.yaml_file import MOST_BYTES, MOST_VALUES, line_of, read_yaml
 from steptrace.errors import ConfigError
-from steptrace.launch import main as of_commands
-from steptrace.train.setup import load_config
+from steptrace.lab.setup import load_config
 
 BOMB = "".join(
     [
@@ -86,7 +86,7 @@ def resolved_config(folder: Path, text: str | bytes) -> None:
 
 
 def config_of_a_command(folder: Path, text: str | bytes) -> None:
-    of_commands._read(write(folder / "config.yaml", text))
+    read_command(write(folder / "config.yaml", text))
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,10 @@ def test_valid_yaml_is_accepted(copy: Path) -> None:
 def test_a_file_that_is_no_regular_file_is_not_waited_for(copy: Path) -> None:
     os.mkfifo(copy / "config/loss/pipe.yaml")
     for path in (copy / "config/loss/pipe.yaml", copy / "config/loss", Path("/dev/zero")):
-        with pytest.raises(ConfigError, match="not a regular file"):
+        with pytest.raises(ConfigError, match="cannot be read") as raised:
             read_yaml(path)
-    with pytest.raises(ConfigError, match="not a regular file"):
+        assert str(raised.value).startswith(f"{path}: ")
+    with pytest.raises(ConfigError, match=r"pipe\.yaml: cannot be read"):
         check_groups([copy / "config"])
 
 

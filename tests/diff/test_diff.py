@@ -1,13 +1,16 @@
 """Two sides joined: what changed, renamed kernels, the cause, what is not measured, the real pair."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from builders import TraceBuilder, training_step
+from findings.fixtures.straggler import two_ranks
 from recorded import TRACES, needs_traces
+from steptrace import format as fmt
 from steptrace.analysis.common.labels import MOST_LABELS
 from steptrace.analysis.program import MOST_LINES
 from steptrace.cli import main
@@ -194,12 +197,29 @@ def test_sides_of_several_ranks_count_all_their_steps(tmp_path: Path) -> None:
     assert (document.a.steps, document.kernels) == (12, ())
 
 
+def test_waiting_for_other_ranks_and_transfer_are_compared_apart(tmp_path: Path) -> None:
+    """Both all-reduces end at the same instant; on A's second rank one begins 100 us later."""
+    for side, late in (("a", 100_000), ("b", 0)):
+        two_ranks(tmp_path / side, late)
+    document = diff(*read_sides([tmp_path / "a"], [tmp_path / "b"]))
+    waits = document.parts_ns["exposed_wait"]
+    assert waits.a == pytest.approx(50_000, abs=5_000)  # a mean of two ranks, of which one waits 100 us
+    assert waits.b == 0
+    transfer = document.parts_ns["exposed_transfer"]
+    assert (transfer.a, transfer.b) == (pytest.approx(150_000, abs=5_000), pytest.approx(250_000, abs=5_000))
+    assert "exposed_comm" not in document.parts_ns
+    one = diff(*read_sides([tmp_path / "a" / "rank0.json"], [tmp_path / "b" / "rank0.json"]))
+    assert "exposed_comm" in one.parts_ns
+    for compared_sides in (document, one):
+        assert sum(pair.a or 0 for pair in compared_sides.parts_ns.values()) == pytest.approx(compared_sides.step_ns.a)
+
+
 @needs_traces
 def test_the_real_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Counts of Holistic Trace Analysis's TraceDiff a step, and its copies of three to 768."""
     assert main(["diff", *map(str, REAL), "--out", str(tmp_path / "out")]) == 0
-    cause = "A profiled step takes 77.5 ms in A and 124 ms in B; most of it is compute, +44.4 ms; the largest change is"
-    assert cause in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert all(figure in printed for figure in ("77.5 ms in A", "124 ms in B", "compute, +44.4 ms"))
     document = read(tmp_path / "out" / "diff.json", Diff)
     calls = {row.name: row.figures["calls"] for row in document.operators if "calls" in row.figures}
     assert calls["aten::copy_"] == Pair(a=74, b=872)
@@ -236,3 +256,20 @@ def test_diff_json_is_what_was_compared(tmp_path: Path) -> None:
 )
 def test_a_ratio_is_given_only_where_it_says_more_than_the_figures(before: float, after: float, words: str) -> None:
     assert _pair(Pair(before, after), "ns") == words
+
+
+def test_the_page_leads_with_a_waterfall_from_one_step_to_the_other_and_with_what_is_only_on_one_side(
+    compared: Compared,
+) -> None:
+    document = compared(_steps(_STEADY, extra="gelu"), _steps([t + 50 for t in _STEADY], extra="relu"))
+    page = page_html(document)
+    rows = re.findall(r"<li[^>]*><span>(.*?)</span>.*?<b>(.*?)</b></li>", page, re.DOTALL)
+    assert document.step_ns.a is not None
+    assert document.step_ns.b is not None
+    assert (rows[0][1], rows[-1][1]) == (fmt.duration_ns(document.step_ns.a), fmt.duration_ns(document.step_ns.b))
+    assert "compute" in [name for name, _ in rows]
+    place = {name: page.index(name) for name in ('class="way"', 'id="one-sided"', 'id="totals"', 'id="kernels"')}
+    assert sorted(place, key=place.__getitem__) == list(place)
+    alone = page[place['id="one-sided"'] : place['id="totals"']]
+    assert [alone.count(name) for name in ("gelu", "relu", "gemm")] == [1, 1, 0]
+    assert 'id="one-sided"' not in page_html(compared(_steps(_STEADY), _steps([t + 50 for t in _STEADY])))

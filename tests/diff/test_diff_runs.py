@@ -17,8 +17,8 @@ from steptrace.documents.base import read
 from steptrace.documents.diff import Diff, MeasuredDiff, Pair
 from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import RunRecord, StepOfRun
-from steptrace.record import write_document, write_rows
 from steptrace.report.diff import in_words, measured_rows, page_html
+from steptrace.run_folder import write_document, write_rows
 
 MS = 1_000_000
 TRACE = "trace.json.gz"
@@ -42,7 +42,7 @@ PRODUCT = {
 
 
 def prediction(*sites: dict[str, Any], **changes: Any) -> PredictedStep:
-    by_step = [sum(counts) for counts in zip(*(one["by_step"] for one in sites), strict=True)]
+    by_step = [sum(counts) for counts in zip(*(site["by_step"] for site in sites), strict=True)]
     part = {
         "total": sum(by_step) / len(by_step), "sites": sites, "operators": 1, "by_step": by_step,
         "peak_memory_bytes": 2**20, "devices": 1,
@@ -141,7 +141,7 @@ def test_both_are_estimated_on_the_same_gpus(
     both = measured(a, b, asked)
     for side in (both.a, both.b):
         assert side is not None
-        assert [one.gpu for one in side.estimates] == expected
+        assert [estimate.gpu for estimate in side.estimates] == expected
         assert side.estimates[0].step_ms is not None
 
 
@@ -192,7 +192,7 @@ def test_the_command_writes_and_says_it(tmp_path: Path, capsys: pytest.CaptureFi
     both = read(out / "diff.json", Diff).measured
     assert both is not None
     assert both.a is not None
-    assert [one["gpu"] for one in json.loads((out / "diff.json").read_text())["measured"]["a"]["estimates"]] == ["L4"]
+    assert [load["gpu"] for load in json.loads((out / "diff.json").read_text())["measured"]["a"]["estimates"]] == ["L4"]
 
 
 def test_a_damaged_run_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

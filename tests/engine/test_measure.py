@@ -1,15 +1,15 @@
 """The phases of a measurement, driven by hand: what is timed, what waits for the device, what ends early."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from steptrace.engine import measure
-from steptrace.engine.device import Clock
+from steptrace.engine.clock import Clock
 from steptrace.engine.measure import Measurement, MeasureSettings
-from steptrace.engine.recording import Settings
+from steptrace.engine.recording import RecordingSettings
+from steptrace.engine.session import Session
 from steptrace.engine.steps import Step
 
 
@@ -21,6 +21,8 @@ def go_through(measurement: Measurement, make_step=plain_step) -> int:
     """Take steps until the phases end; return how many there were."""
     phases, number = measurement.phases(), 0
     next(phases)
+    if measurement._session.joined:
+        measurement.begin()
     while True:
         number += 1
         try:
@@ -29,14 +31,17 @@ def go_through(measurement: Measurement, make_step=plain_step) -> int:
             return number
 
 
-def measurement(folder: Path, warmup=2, steps=3, window=None, **others) -> Measurement:
-    settings = {name: others.pop(name) for name in ("at_most_s", "ours") if name in others}
-    return Measurement(MeasureSettings(folder, warmup, steps, window, **settings), **others)
+def measurement(folder: Path, warmup=2, steps=3, window=None, *, joined=False, at_most_s=None, **more) -> Measurement:
+    """A measurement of a program that has joined its session, or has not."""
+    calls = dict.fromkeys(("begin", "step_ended", "step_failed"), lambda *_: None)
+    session = Session(explains=window is not None, **calls)
+    session.joined = joined
+    return Measurement(MeasureSettings(folder, warmup, steps, window, at_most_s), session, **more)
 
 
 def test_every_timed_step_has_a_row_with_its_loss(tmp_path):
     progress: list[tuple[str, int, int]] = []
-    made = measurement(tmp_path, ours=True, progress=lambda *call: progress.append(call))
+    made = measurement(tmp_path, joined=True, progress=lambda *call: progress.append(call))
     assert go_through(made) == 5
     rows = made.record["rows"]
     assert [row.phase for row in rows] == ["warmup"] * 2 + ["timed"] * 3
@@ -57,7 +62,7 @@ def test_the_first_step_of_somebody_s_program_has_no_time(tmp_path):
 
 @pytest.mark.parametrize(("at_most_s", "warmup", "timed"), [(0.0, 3, 5), (600.0, 6, 9), (None, 6, 9)])
 def test_a_phase_ends_when_its_time_is_over(tmp_path, at_most_s, warmup, timed):
-    made = measurement(tmp_path, 6, 9, at_most_s=at_most_s, ours=True)
+    made = measurement(tmp_path, 6, 9, at_most_s=at_most_s, joined=True)
     assert go_through(made) == warmup + timed
     figures = {"steps": 5, "planned": 9, "at_most_s": 0.0, "slow_step_s": None}
     shortened = [] if timed == 9 else [{"code": "fewer_timed_steps", "figures": figures}]
@@ -96,14 +101,14 @@ def slow_steps(monkeypatch, seconds: float) -> None:
 )
 def test_slow_steps_have_few_steps_in_each_phase(tmp_path, monkeypatch, seconds, phases):
     seen: list[str] = []
-    window = Settings(steps=3, warmup=4, stacks=False, shapes=False, memory=False)
+    window = RecordingSettings(steps=3, warmup=4, stacks=False, shapes=False, memory=False)
     made = measurement(
         tmp_path,
         5,
         9,
         window,
         at_most_s=21.0,
-        ours=True,
+        joined=True,
         progress=lambda phase, done, total: seen.extend([phase] * (done < total)),
     )
     slow_steps(monkeypatch, seconds)
@@ -115,7 +120,7 @@ def test_slow_steps_have_few_steps_in_each_phase(tmp_path, monkeypatch, seconds,
 
 
 def test_without_a_limit_slow_steps_are_all_taken(tmp_path, monkeypatch):
-    made = measurement(tmp_path, 5, 9, ours=True)
+    made = measurement(tmp_path, 5, 9, joined=True)
     slow_steps(monkeypatch, 30.0)
     assert go_through(made) == 14
 
@@ -125,19 +130,19 @@ def test_the_device_is_waited_for_between_the_phases_alone(tmp_path, monkeypatch
     events: list[str] = []
     monkeypatch.setattr(Clock, "synchronize", lambda _: events.append("wait"))
     monkeypatch.setattr(Clock, "now", lambda _: events.append("mark") or 0)
-    go_through(measurement(tmp_path, 1, 2, ours=True, between=events.append))
+    go_through(measurement(tmp_path, 1, 2, joined=True, between=events.append))
     assert events == ["mark", "mark", "wait", "warmup", "mark", "mark", "mark", *("wait", "wait"), "timed", "wait"]
 
 
 def test_a_new_optimizer_among_the_timed_steps_begins_again(tmp_path):
-    made = measurement(tmp_path, ours=True)
+    made = measurement(tmp_path)
     taken = go_through(made, lambda number: Step(1, new_leader=number == 4))
     assert taken == 4 + 5
-    assert [row.phase for row in made.record["rows"]] == ["warmup"] * 2 + ["timed"] * 3
+    assert [row.phase for row in made.record["rows"]] == ["warmup"] + ["timed"] * 3
 
 
 def test_a_program_that_ends_early_leaves_what_was_timed(tmp_path):
-    made = measurement(tmp_path, 1, 9, Settings())
+    made = measurement(tmp_path, 1, 9, RecordingSettings())
     phases = made.phases()
     next(phases)
     for _ in range(3):
@@ -157,12 +162,12 @@ def test_the_profiled_window_takes_one_of_the_long_steps_that_come_regularly(tmp
         (torch.sin if number % 5 == 0 else torch.cos)(torch.ones(2))
         return plain_step(number)
 
-    window = Settings(steps=2, warmup=1, stacks=False, shapes=False, memory=False)
+    window = RecordingSettings(steps=2, warmup=1, stacks=False, shapes=False, memory=False)
     made = measurement(tmp_path, 4, 12, window, progress=lambda phase, *_: skipped.append(phase == "skipped"))
     assert go_through(made, make_step) == 4 + 12 + 1 + 3 + 5
     assert any(skipped)
     assert [row.step_ns for row in made.record["rows"] if row.phase == "profiled"] == [20, 600]
-    ops = [(row["step"], row["op"]) for row in json.loads((tmp_path / "op_lines.json").read_bytes())]
+    ops = [(row.step, row.op) for row in made.record["op_lines"]]
     assert [(0, "aten::cos") in ops, (1, "aten::sin") in ops, {step for step, _ in ops}] == [True, True, {0, 1}]
 
 
@@ -184,7 +189,7 @@ def test_operators_of_a_program_s_warm_up_are_counted_but_those_of_its_first_ste
 @pytest.mark.parametrize("graphs", [0, 1, 2])
 def test_compiling_while_steps_are_timed_is_noted(tmp_path, monkeypatch, graphs):
     made_so_far = iter([3, 3 + graphs])
-    monkeypatch.setattr(measure, "compilations", lambda: next(made_so_far))
+    monkeypatch.setattr(measure, "compiled_graphs", lambda: next(made_so_far))
     made = measurement(tmp_path)
     go_through(made)
     noted = [{"code": "recompiled", "figures": {"graphs": graphs}}] if graphs else []

@@ -34,6 +34,7 @@ def fake_gpu(monkeypatch):
         "nvmlDeviceGetUtilizationRates": rates,
         "nvmlDeviceGetCurrentClocksEventReasons": lambda _: readings[state.sample][1],
         "nvmlDeviceGetComputeRunningProcesses": lambda _: ["this one", "another"],
+        "nvmlDeviceGetPowerUsage": lambda _: 300_000 + 100_000 * (state.sample == 0),  # milliwatts
     }
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, answer)
@@ -56,7 +57,7 @@ def test_samples_become_a_mean_and_notes(fake_gpu):
         {"code": "other_processes", "figures": {"processes": 1}},
         {"code": "clocks_lowered", "figures": {"share": pytest.approx(1 / 3)}},
     ]
-    assert sampler.summary() == {"utilisation_pct": 80}
+    assert sampler.summary() == {"utilisation_pct": 80, "power_w": pytest.approx((400 + 300 + 300) / 3)}
     assert fake_gpu.asked_for == "GPU-1234"
     assert fake_gpu.open == 0
 
@@ -72,6 +73,14 @@ def test_a_figure_that_the_gpu_does_not_offer_is_left_out_with_one_note(fake_gpu
     assert {"code": "nvml_figure_missing", "figures": figures} in sampler.notes
 
 
+def test_a_gpu_that_does_not_tell_its_power_has_none_and_not_0(fake_gpu, monkeypatch):
+    def unsupported(_):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", unsupported)
+    assert sample(fake_gpu).summary() == {"utilisation_pct": 80}
+
+
 def test_without_the_library_the_run_goes_on_with_a_note(monkeypatch):
     def missing():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
@@ -81,3 +90,61 @@ def test_without_the_library_the_run_goes_on_with_a_note(monkeypatch):
         pass
     assert sampler.summary() is None
     assert [item["code"] for item in sampler.notes] == ["nvml_unavailable"]
+
+
+def _fails(_):
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+
+def test_a_figure_that_fails_midway_is_none_and_the_others_stay(fake_gpu, monkeypatch):
+    readings = iter([300_000, 310_000])
+
+    def power(handle):
+        value = next(readings, None)
+        return _fails(handle) if value is None else value
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", power)
+    sampler = sample(fake_gpu)
+    assert sampler.summary() == {"utilisation_pct": 80}
+    assert [n["figures"]["figure"] for n in sampler.notes if n["code"] == "nvml_figure_missing"] == ["power"]
+
+
+def test_a_gpu_that_is_lost_midway_leaves_notes_and_the_run_goes_on(fake_gpu, monkeypatch):
+    lost = threading.Event()
+    utilisation = pynvml.nvmlDeviceGetUtilizationRates
+    monkeypatch.setattr(
+        pynvml, "nvmlDeviceGetUtilizationRates", lambda h: _fails(h) if fake_gpu.done.is_set() else utilisation(h)
+    )
+    for name in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetCurrentClocksEventReasons"):
+        monkeypatch.setattr(pynvml, name, _fails)
+
+    def last(handle):
+        if fake_gpu.done.is_set():
+            lost.set()
+        return _fails(handle) if lost.is_set() else [1]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", last)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: _fails(None))
+    with NvmlSampler(GPU) as sampler:
+        assert lost.wait(60)
+    assert sampler.summary() is None
+    assert {n["code"] for n in sampler.notes} == {"nvml_figure_missing"}
+    assert len(sampler.notes) == 4
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_a_library_that_hangs_does_not_hold_the_run(monkeypatch):
+    asked, end = threading.Event(), threading.Event()
+
+    def hangs(_):
+        asked.set()
+        end.wait(60)
+        return 1_000
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", hangs)
+    monkeypatch.setattr(nvml, "_ANSWERS_WITHIN_S", 0.01)
+    with NvmlSampler(GPU) as sampler:
+        assert asked.wait(60)
+    assert [n["code"] for n in sampler.notes] == ["nvml_unavailable"]
+    end.set()
+    sampler._thread.join(60)

@@ -4,19 +4,33 @@ import copy
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from steptrace.equivalence.programs import verdict_on_programs as verdict
-from steptrace.launch import main as launch_main
-from steptrace.launch.main import SHARED_VARIABLE
+from documents import fill
+from steptrace.config.resolved import CommandConfig
+from steptrace.documents.probe import StepOutputs
+from steptrace.documents.variant import NotComparable, NotComparableCode
+from steptrace.equivalence.programs import verdict_on_programs
+from steptrace.jobs import command_checks
+from steptrace.jobs.checks import SHARED_VARIABLE
+from steptrace.words.equivalence import not_comparable_text
+from variant_runs import command_config
 
 
 def outputs(dtype: str = "float32") -> list[dict[str, Any]]:
     gradient = {"optimizer": "SGD", "values": 100, "norm": 2.0, "projections": [2.0, -2.0] * 4}
     step = {"formats": [dtype], "samples": 8, "depth": 4, "terms": 64, "gradients": [gradient]}
     return [{"loss": 1.0, **copy.deepcopy(step)}, {"loss": 0.9, **copy.deepcopy(step)}]
+
+
+def typed(steps: list[dict[str, Any]]) -> list[StepOutputs]:
+    return [fill(StepOutputs, step) for step in steps]
+
+
+def verdict(own: list[dict[str, Any]], reference: list[dict[str, Any]]) -> dict[str, Any]:
+    return verdict_on_programs(typed(own), typed(reference))
 
 
 @pytest.mark.parametrize(
@@ -62,24 +76,31 @@ def test_a_later_step_without_one_loss_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "of_baseline", "reason"),
+    ("change", "of_baseline", "why"),
     [
-        ({"samples": 16}, {}, "a step has 16 samples, the baseline's has 8"),
-        ({"loss": None}, {}, "its loss is unknown"),
-        ({"gradients": []}, {}, "the gradients' sizes differ"),
-        ({}, {"loss": float("nan")}, "the baseline's own loss is infinite or NaN"),
+        ({"samples": 16}, {}, {"code": "other_samples", "samples": 16, "baseline_samples": 8}),
+        ({"loss": None}, {}, {"code": "no_scalar_loss"}),
+        ({"gradients": []}, {}, {"code": "other_gradients"}),
+        ({}, {"loss": float("nan")}, {"code": "baseline_loss_not_finite"}),
     ],
 )
 def test_what_cannot_be_compared_is_no_silent_same(
-    change: dict[str, Any], of_baseline: dict[str, Any], reason: str
+    change: dict[str, Any], of_baseline: dict[str, Any], why: dict[str, Any]
 ) -> None:
     own, baseline = outputs(), outputs()
     own[0] |= change
     baseline[0] |= of_baseline
     result = verdict(own, baseline)
     assert result["status"] == "not comparable"
-    assert reason in result["reason"]
-    assert verdict([], outputs())["status"] == "not comparable"
+    assert result["not_comparable"] == {"samples": None, "baseline_samples": None, **why}
+    assert verdict([], outputs())["not_comparable"]["code"] == "no_steps"
+
+
+@pytest.mark.parametrize("code", get_args(NotComparableCode))
+def test_each_reason_has_words(code: NotComparableCode) -> None:
+    text = not_comparable_text(NotComparable(code=code, samples=16, baseline_samples=8))
+    assert text
+    assert ("16" in text and "8" in text) == (code == "other_samples")
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
@@ -96,14 +117,13 @@ def test_the_baseline_is_started_once_for_checks_that_share_a_folder(
 ) -> None:
     started = []
 
-    def once(config: dict[str, Any], *_: object, **__: object) -> SimpleNamespace:
-        started.append(config["name"])
-        return SimpleNamespace(ranks=[SimpleNamespace(outputs=outputs())])
+    def once(config: CommandConfig, *_: object, **__: object) -> SimpleNamespace:
+        started.append(config.variant)
+        return SimpleNamespace(ranks=[SimpleNamespace(outputs=typed(outputs()))])
 
-    monkeypatch.setattr(launch_main, "_once", once)
+    monkeypatch.setattr(command_checks, "_once", once)
     for name in ("baseline", "other", "third"):
-        followed = {"followed": {"compared_steps": 2}}
-        (tmp_path / f"{name}.yaml").write_text(json.dumps({"name": name, **followed}))
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(command_config(name, ["python", "train.py"])))
 
     (tmp_path / "shared").mkdir()
 
@@ -111,7 +131,7 @@ def test_the_baseline_is_started_once_for_checks_that_share_a_folder(
         (tmp_path / "study" / name / "equivalence").mkdir(parents=True, exist_ok=True)
         arguments = ["--config", f"{tmp_path / name}.yaml", "--reference", f"{tmp_path / baseline}.yaml"]
         out = tmp_path / "study" / name / "equivalence"
-        assert launch_main.main(["equivalence", *arguments, "--out", str(out)]) == 0
+        assert command_checks.main(["equivalence", *arguments, "--out", str(out)]) == 0
         assert json.loads((out / "equivalence.json").read_text())["status"] == "same"
 
     monkeypatch.setenv(SHARED_VARIABLE, str(tmp_path / "shared"))

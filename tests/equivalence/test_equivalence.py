@@ -13,7 +13,7 @@ from steptrace.equivalence.outputs import relative_error, same_dropout, variant_
 from steptrace.equivalence.reference import cases_of, compare_on
 from steptrace.equivalence.verdict import Case, verdict_on
 from steptrace.errors import TrainError
-from steptrace.train.precision import Precision
+from steptrace.lab.precision import Precision
 from steptrace.workloads.segmentation import RandomMasks
 
 HELD = ("loss", "gradient", "predictions", "parameters")

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from steptrace.config.schema import PrecisionConfig
 from steptrace.equivalence.tolerance import NetworkSize, gradient_tolerance, loss_tolerance, roundoff
-from steptrace.train.precision import Precision
+from steptrace.lab.precision import Precision
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -56,6 +57,6 @@ def test_a_network_s_size_is_that_of_its_layers_and_of_what_goes_through_them():
     ],
 )
 def test_predictions_are_as_coarse_as_the_coarsest_format(autocast, tf32, dtype, unit):
-    config = {"autocast": autocast, "tf32": tf32, "grad_scaler": False}
+    config = PrecisionConfig(name="one", autocast=autocast, tf32=tf32)
     products = Precision.from_config(config, "cpu").autocast_dtype or torch.float32
     assert NetworkSize(1, 0).predictions(dtype, products, tf32=tf32) == 3 * unit

@@ -1,6 +1,7 @@
 """bench/estimate*.py: constants are derived from measured kernels and steps, and measurements are held to bands."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from recorded import TRACES
 from steptrace.estimate.constants import shipped
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.times import kernel_seconds
-from steptrace.estimate.work import Kernel
+from steptrace.estimate.work import Kernel, kernels_of
 
 #: Beside the recorded traces.
 PUBLISHED = TRACES.parent / "estimate"
@@ -20,8 +21,17 @@ needs_published = pytest.mark.skipif(not (PUBLISHED / "published").is_dir(), rea
 
 
 @pytest.fixture(scope="module")
-def derive():
+def traced():
+    return bench_module("kernels_of_traces")
+
+
+@pytest.fixture(scope="module")
+def derive(traced):  # noqa: ARG001  # which it imports
     return bench_module("estimate_constants")
+
+
+def _sources(fits) -> dict[tuple[str, str, str], str]:
+    return {(*kind, gpu): "kernels of a table" for kind, by_gpu in fits.items() for gpu in by_gpu}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +40,12 @@ def timm():
 
 
 @pytest.fixture(scope="module")
-def bench(derive, timm):  # noqa: ARG001  # which it imports
+def steps():
+    return bench_module("published_steps")
+
+
+@pytest.fixture(scope="module")
+def bench(derive, timm, steps):  # noqa: ARG001  # which it imports
     return bench_module("estimate")
 
 
@@ -52,7 +67,7 @@ def test_a_fit_finds_the_share_that_kernels_reach(derive):
 def test_a_gpu_that_is_left_out_is_between_those_that_were_measured_and_less_sure(derive):
     measured = [one for gpu, share in (("H100", 0.6), ("H200", 0.8)) for one in _products(derive, gpu, share)]
     fits = derive.fits_of(measured)
-    rows, left = derive.known_of(fits, {}, dict.fromkeys(fits, "kernels"))
+    rows, left = derive.known_of(fits, {}, _sources(fits))
     assert left == {}
     by_gpu = {row.get("gpu", ""): row for row in derive.constants_of(rows) if row["source"] != "judged"}
     assert by_gpu["H100"]["arithmetic"] == pytest.approx(0.6, rel=0.05)
@@ -61,7 +76,14 @@ def test_a_gpu_that_is_left_out_is_between_those_that_were_measured_and_less_sur
     without = {row.get("gpu", ""): row for row in derive.constants_of(rows, without="H100")}
     assert "H100" not in without
     assert without["Hopper"]["arithmetic"] == pytest.approx(0.8, rel=0.05)
-    constants = derive.parsed(derive.constants_of(rows), {"host_us": 12, "host_spread": 0.5, "common_spread": 0.1})
+    general = {
+        "host_us": 12,
+        "host_spread": 0.5,
+        "common_spread": 0.1,
+        "common_spread_products": 0.1,
+        "by_multiprocessor": 0.5,
+    }
+    constants = derive.parsed(derive.constants_of(rows), general)
     assert constants.of("product", "16", gpu_named("H100")).arithmetic == by_gpu["H100"]["arithmetic"]
 
 
@@ -74,15 +96,69 @@ def test_steps_tell_the_shares_of_their_classes(derive):
         kinds = [("reduction", "none"), ("pooling", "none")]
         seconds = float(ideal[0] / 0.5 + ideal[1] / 1.0)
         zeros, ones = np.zeros(2), np.ones(2)
-        steps.append(derive.Step(f"model {number}", seconds, [], kinds, ones, zeros, zeros, ideal))
+        steps.append(derive.Step(f"model {number}", "train", seconds, [], kinds, ones, zeros, zeros, ideal))
     found, left = derive.fit_steps(steps, {})
     assert found["reduction", "none"].memory == pytest.approx(0.5, rel=0.1)
     assert found["pooling", "none"].memory == pytest.approx(1.0, rel=0.1)
     assert np.abs(left).max() < 0.05
 
 
+def test_both_layouts_of_a_model_say_more_of_their_difference(derive):
+    """A class in one layout alone, in models whose common error hides it."""
+    chance = np.random.default_rng(1)
+    steps = []
+    zeros, ones = np.zeros(2), np.ones(2)
+    for number in range(30):
+        common = float(np.exp(0.3 * chance.standard_normal()))
+        for layout, ideal in (("nchw", np.array([0.1, 0.02])), ("nhwc", np.array([0.1, 0.0]))):
+            seconds = common * float(ideal[0] / 0.5 + ideal[1] / 0.25)
+            kinds = [("reduction", "none"), ("pooling", "none")]
+            steps.append(derive.Step(f"model {number}", "train", seconds, [layout], kinds, ones, zeros, zeros, ideal))
+    found, _ = derive.fit_steps(steps, {})
+    assert found["pooling", "none"].memory / found["reduction", "none"].memory == pytest.approx(0.5, rel=0.15)
+    apart = [replace(step, name=f"{step.name} {step.kernels[0]}") for step in steps]
+    assert found["pooling", "none"].memory_error < derive.fit_steps(apart, {})[0]["pooling", "none"].memory_error
+
+
+def test_the_slopes_of_a_fit_are_those_of_its_residuals(derive):
+    """The fit's errors follow from its slopes, so a wrong slope shows in them: steps of one class are an average."""
+    ideal, ones, zeros = np.array([1e-2]), np.ones(1), np.zeros(1)
+    for count in (4, 16):
+        steps = [
+            derive.Step(f"model {n}", "train", 0.02, [], [("reduction", "none")], ones, zeros, zeros, ideal)
+            for n in range(count)
+        ]
+        fit = derive.fit_steps(steps, {("reduction", "none"): (0.5, 1.0, 0.5, 10.0)})[0]["reduction", "none"]
+        assert fit.memory_error == pytest.approx(derive.STEP_NOISE / np.sqrt(count), rel=0.05)
+
+
+def test_writing_a_cache_is_taken_apart_from_attention(derive):
+    """Attention as vLLM is measured: short sequences with many heads of keys are mostly the cache."""
+    gpu = derive.SHEETS["a100_sxm"]
+    kernels = []
+    for heads, keys_heads, length in [(h, k, n) for h in (8, 32) for k in (1, 8, 32) for n in (512, 1024, 4096, 8192)]:
+        for batch in (1, 2, 4, 8):
+            kernel = Kernel(
+                kind="attention", arithmetic="bfloat16", flop=2.0 * batch * heads * length**2 * 128,
+                bytes=4.0 * batch * length * 128 * (heads + keys_heads), sizes=(batch * heads, length, length, 128),
+            )  # fmt: skip
+            cached = 8.0 * batch * keys_heads * length * 128
+            alone = kernel.flop * derive.effort(kernel, gpu) / gpu.flops("bfloat16") / 0.6
+            kernels.append(derive.Measured(gpu, kernel, alone + cached / gpu.bandwidth / 0.4, cached_bytes=cached))
+    fit = derive.fit_kernels(kernels)
+    assert fit.arithmetic == pytest.approx(0.6, rel=0.05)
+    blind = derive.fit_kernels([one._replace(cached_bytes=0.0) for one in kernels])
+    assert abs(blind.arithmetic / 0.6 - 1) > 2 * abs(fit.arithmetic / 0.6 - 1)
+    losses = derive.attention_losses(kernels)["fed by warps"]
+    assert losses.keys == pytest.approx(derive.losses_of("fed by warps").keys, rel=0.15)
+    shipped_losses = derive.losses_of("fed by warps")
+    assert derive.differing_losses({"fed by warps": shipped_losses}) == []
+    (line,) = derive.differing_losses({"fed by warps": shipped_losses._replace(keys=2 * shipped_losses.keys)})
+    assert "keys" in line
+
+
 def test_models_that_evaluate_give_no_constant(timm):
-    names = [f"model{number}" for number in range(300)]
+    names = [f"model{number}" for number in range(500)]
     rows = [
         timm.Row(timm.Program(mode, layout, name, 32, 224), gpu, 100.0)
         for mode, layout, gpu in timm.TABLES
@@ -93,9 +169,20 @@ def test_models_that_evaluate_give_no_constant(timm):
     assert len(draw.ratios) == 12
     evaluated = {row.program.model for some in draw.evaluation.values() for row in some}
     evaluated |= {row.program.model for pair in draw.ratios for row in pair}
+    fresh = {row.program.model for pair in draw.fresh for row in pair}
+    assert len(fresh) == 60
+    assert not fresh & evaluated
+    evaluated |= fresh
     assert not evaluated & {row.program.model for row in draw.calibration}
     assert timm.drawn(list(reversed(rows))) is not None
     assert timm.drawn(rows).evaluation == draw.evaluation
+
+
+def test_a_ratio_of_layouts_has_a_sign_and_a_size(bench):
+    misses: list[str] = []
+    row = bench.of_layouts("models", [("a", 1.2, 1.1), ("b", 1.2, 0.9), ("c", 0.999, 1.002)], misses)
+    assert "1 signs right (1 of 2 over 1 %), 2 within 15 %" in row
+    assert [line.split(": ")[1] for line in misses] == ["b", "c"]
 
 
 def test_a_table_says_how_many_lie_inside_and_where(bench):
@@ -156,3 +243,68 @@ def test_no_published_kernel_is_faster_than_the_data_sheet(derive):
 def test_the_classes_of_a_recorded_trace_are_held_against_their_bands(bench):
     (line,) = bench.of_trace(TRACES / "h100_vit.json.gz")
     assert "(H100)" in line
+
+
+@needs_published
+def test_the_shipped_constants_of_kernels_are_what_the_published_tables_say(derive):
+    """The classes that kernels alone tell, without steps of models; `estimate_constants.py --check` holds all."""
+    kernels = [
+        *derive.gemm_kernels(PUBLISHED / "published/gemm.parquet"),
+        *derive.attention_kernels(PUBLISHED / "published/attention.parquet"),
+    ]
+    fits = derive.fits_of(kernels)
+    known, _ = derive.known_of(fits, {}, _sources(fits))
+    found = [row for row in derive.constants_of(known) if row["source"] != "judged"]
+    assert {(row["kind"], row["format"]) for row in found} == {("product", "16"), ("attention", "16")}
+    for row in found:
+        ours = shipped().efficiencies[row["kind"], row["format"], row.get("gpu", "")]
+        for name in ("arithmetic", "memory", "spread_arithmetic", "shape", "growth", "watts"):
+            assert getattr(ours, name) == pytest.approx(row.get(name, 0.0), rel=0.01, abs=2e-3), (row, name)
+
+
+def test_another_last_digit_is_no_difference_and_another_class_is_one(derive, tmp_path):
+    shipped_file = tmp_path / "constants.toml"
+    shipped_file.write_text('{kind = "a", memory = 0.531},\n{kind = "b", memory = 0.2},\n')
+    same = '{kind = "a", memory = 0.532},\n{kind = "b", memory = 0.2},\n'
+    assert derive.differences(shipped_file, same) == []
+    for other in (same.replace("0.2", "0.21"), same.replace('"b"', '"c"'), same + "{}\n"):
+        assert len(derive.differences(shipped_file, other)) == 1
+
+
+def _strided(derive, gpu: str, share: float) -> list[object]:
+    """Strided kernels of several sizes that reach a share of a GPU's bandwidth."""
+    sheet = gpu_named(gpu)
+    kernels = [Kernel(kind="strided elementwise", bytes=2.0**20 * size) for size in range(100, 120)]
+    return [derive.Measured(sheet, one, one.bytes / (share * sheet.bandwidth)) for one in kernels]
+
+
+def test_a_share_of_the_bandwidth_falls_with_what_each_multiprocessor_has_of_it(derive):
+    """Of two GPUs whose kernels move as much for each multiprocessor: a third one's do so, too."""
+    gpus = ("RTX-3090", "H100")
+    shares = {gpu: 6.0 / derive.gbs_per_sm(gpu) for gpu in gpus}
+    fits = derive.fits_of(one for gpu in gpus for one in _strided(derive, gpu, shares[gpu]))
+    known, _ = derive.known_of(fits, {}, _sources(fits))
+    power = derive.by_multiprocessor(known["strided elementwise", "none"])
+    assert power == pytest.approx(1.0, abs=0.1)
+    general = dict.fromkeys(("host_us", "host_spread", "common_spread", "common_spread_products"), 0.1)
+    constants = derive.parsed(derive.constants_of(known), {**general, "by_multiprocessor": power})
+    for gpu in ("A100-80", "B200", "L4"):
+        found = constants.of("strided elementwise", "none", gpu_named(gpu))
+        assert found.memory * derive.gbs_per_sm(gpu) == pytest.approx(6.0, rel=0.1)
+    spreads = [constants.of("strided elementwise", "none", gpu_named(gpu)).spread_memory for gpu in (*gpus, "B200")]
+    assert spreads[2] > max(spreads[:2])
+
+
+def test_each_row_of_the_kernels_of_traces_is_a_kernel_of_today(traced):
+    rows = list(traced.read_calls())
+    assert {gpu for gpu, _, _ in rows} == {"H100"}
+    assert all(seconds >= traced.SHORTEST_NS / 1e9 and kernels_of(call) for _, call, seconds in rows)
+
+
+def test_deviations_grow_with_what_is_computed_in_vain(derive):
+    chance = np.random.default_rng(0)
+    in_vain = chance.uniform(0, 2, 4000)
+    left = chance.normal(0, np.sqrt(0.05**2 + 0.1**2 * in_vain))
+    plain, grown = derive.deviations(left, in_vain)
+    assert plain == pytest.approx(0.05, abs=0.02)
+    assert grown == pytest.approx(0.1, abs=0.02)

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import conv2d
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from steptrace.estimate.recorded import flop
+from steptrace.estimate.traced_operator import flop
 
 
 def _counted(program: Callable[[], object]) -> int:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptrace.estimate.queue import Collective, Item, Join, Sync, simulate
+from steptrace.estimate.queue import Collective, Item, Join, Sync, simulate, with_joins
 from steptrace.estimate.times import COUNT
 
 RNG = np.random.default_rng(0)
@@ -68,3 +68,18 @@ def test_without_syncs_a_step_takes_the_longer_of_host_and_kernels() -> None:
     order: list[Item | int] = [0, 1, 2]
     timeline = simulate(order, SECONDS, LAUNCHES, PER_LAUNCH)
     assert timeline.step == pytest.approx(np.maximum(SECONDS[:3].sum(axis=0), LAUNCHES[:3].sum() * PER_LAUNCH))
+
+
+def test_reductions_run_beside_the_backward_pass_and_other_collectives_are_waited_for_at_once():
+    reduced = Collective(operation="all_reduce", bytes=1.0)
+    gathered = Collective(operation="all_gather", bytes=1.0, after_kernels=False)
+    sync, join = Sync(), Join()
+    forward = [([gathered], False), ([0], False)]
+    backward = [([1], True), ([reduced], True), ([gathered], True), ([2], True), ([sync], True)]
+    after = [([], False), ([3, 4], False), ([reduced], False)]
+    assert list(with_joins([*forward, *backward, *after])) == [
+        *(gathered, join, 0),
+        *(1, reduced, gathered, join, 2, sync),
+        *(join, 3, 4, reduced, join),
+    ]
+    assert list(with_joins(backward)) == [1, reduced, gathered, join, 2, sync, join]

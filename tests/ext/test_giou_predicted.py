@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from steptrace.predict import predict_syncs
-from steptrace.predict.rule import declared_rules
+from steptrace.predict.sync_rule import declared_rules
 from steptrace.workloads.giou_kernels import FusedLoss, KernelLoss
 
 

@@ -1,63 +1,25 @@
-"""Every rule fires on a comparison made for it and stays silent on its repaired twin."""
+"""What rules on studies say, and how findings are ranked. test_rules.py has a fixture for each rule."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from documents import fill
+from figures import figures_in
+from findings.comparisons import comparison, healthy_variant, predicted, run, waiting
 from steptrace import findings
-from steptrace.analysis.input import verdict_on
-from steptrace.documents.comparison import Comparison
-from steptrace.documents.syncs import PredictedSite
-from steptrace.findings import STUDY_RULES, Finding, find, with_findings
+from steptrace.documents.syncs import BATCH_COPY, PredictedSite
+from steptrace.findings import Finding, find, with_findings
 from steptrace.findings.replacements import WORDS, counter_check, replacement
+from steptrace.findings.rules.predicted_syncs import predicted_findings
 
 MS = 1_000_000
-OPERATORS, KINDS, SPECIAL = WORDS["operators"], WORDS["kinds"], WORDS["special"]
-
-
-def healthy_variant() -> dict[str, Any]:
-    """A variant measured on a GPU with nothing to object to: a step of 20 ms, the GPU busy for 18 of them."""
-    return {
-        "name": "v",
-        "status": "ok",
-        "runs": [{"repeat": repeat, "status": "ok"} for repeat in range(3)],
-        "step_ms": {"statistic": "median", "median": 20.0, "low": 19.8, "high": 20.2, "runs": 3, "steps": 60},
-        "ratio": {"value": 2.0, "low": 1.9, "high": 2.1, "verdict": "faster"},
-        "noise": {"iqr_over_median": 0.03, "warnings": []},
-        "syncs": {"measured_per_step": 1},
-        "gpu_busy_pct": 90.0,
-        "nvml_util_pct": 95.0,
-        "profiled_over_unprofiled": 1.05,
-        "input": waiting(0.005),
-        "operators_per_step": 300,
-        "kernels_per_step": 100,
-        "equivalence": {"status": "same", "max_rel_err": 1e-7},
-    }
-
-
-def waiting(share: float, **changes: Any) -> dict[str, Any]:
-    """What a step of 20 ms waits for its data."""
-    times = {"wait_ms": 20 * share, "counted_ms": 20 * share, "step_ms": 20.0}
-    parts = {"fetch": 7.6, "collate": 0.4}
-    return times | {"share": share, "verdict": verdict_on(share), "breakdown_ms": parts} | changes
-
-
-def predicted(**changes: Any) -> dict[str, Any]:
-    """A predicted sync."""
-    fields = {"file": "loss.py", "line": 12, "op": "aten::nonzero", "kind": "d2h_copy", "code": "mask.nonzero()"}
-    return fields | {"count_per_step": 1} | changes
-
-
-def run(status: str, **error: Any) -> dict[str, Any]:
-    return {"repeat": 1, "status": status, "error": {"status": status, **error}}
-
-
-def comparison(variant: Mapping[str, Any], **changes: Any) -> Comparison:
-    return fill(Comparison, {"study": "s", "variants": [variant], **changes})
+OPERATORS, KINDS, SPECIAL = (
+    {name: tuple(texts) for name, texts in WORDS[group].items() if isinstance(texts, list)}
+    for group in ("operators", "kinds", "special")
+)
 
 
 def findings_of(**changes: Any) -> list[Finding]:
@@ -75,27 +37,21 @@ def traced(monkeypatch):
     return make
 
 
-#: rule -> (changes that make it fire, changes that differ from them only in the repair)
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "differs": ({"equivalence": {"status": "differs"}}, {"equivalence": {"status": "same"}}),
-    "equivalence_failed": ({"equivalence": {"status": "failed"}}, {"equivalence": {"status": "not measured"}}),
-    "predicted_syncs": (
-        {
-            "syncs": {"predicted_per_step": 2},
-            "predicted_sites": [predicted(), predicted(line=13, phase="backward")],
-        },
-        {"syncs": {"predicted_per_step": 0}, "predicted_sites": []},
-    ),
-    "out_of_memory": ({"runs": [run("out of memory")]}, {"runs": [run("ok")]}),
-    "failed_run": ({"runs": [run("killed")]}, {"runs": [run("ok")]}),
-    "input_bound": ({"input": waiting(0.06)}, {"input": waiting(0.04)}),
-    "noise": ({"noise": {"iqr_over_median": 0.11}}, {"noise": {"iqr_over_median": 0.09}}),
-    "profiler_overhead": ({"profiled_over_unprofiled": 1.11}, {"profiled_over_unprofiled": 1.09}),
-}
+def test_a_line_is_in_one_finding_though_its_backward_pass_has_another_replacement():
+    def site(line, op, phase):
+        named = {"file": "train.py", "line": line, "op": op, "phase": phase, "kind": "d2h_copy", "count_per_step": 1}
+        return fill(PredictedSite, predicted(**named))
+
+    mask = site(28, "aten::nonzero", "forward"), site(28, "aten::index", "backward")
+    assert len({replacement(item) for item in mask}) == 2
+    first, other = predicted_findings([*mask, site(40, "aten::index", "backward")])
+    assert (first.source.line, first.figures["syncs"]) == (28, 2)
+    assert all(" ".join(replacement(site) or ()) in first.advice for site in mask)
+    assert (other.source.line, other.figures["syncs"]) == (40, 1)
 
 
 LIBRARY = {"file": "accelerate/utils/operations.py", "program_file": "train.py", "program_line": 9}
-COPY = {"kind": "h2d_copy", "op": "aten::_to_copy"}
+COPY = {"kind": "h2d_copy", "op": "aten::_to_copy", "code": "return tensor.to(device, non_blocking=non_blocking)"}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +74,15 @@ COPY = {"kind": "h2d_copy", "op": "aten::_to_copy"}
     ],
 )
 def test_what_a_user_cannot_change_is_set_by_an_option(changes: dict[str, Any], name: str) -> None:
-    assert replacement(fill(PredictedSite, predicted(**changes))) == WORDS["special"][name]
+    assert replacement(fill(PredictedSite, predicted(**changes))) == SPECIAL[name]
+
+
+def test_a_tensor_that_a_library_makes_has_no_option_of_the_batch_s_copy() -> None:
+    made = {**COPY, **LIBRARY, "code": "size = torch.tensor(tensor.shape, device=tensor.device)[None]"}
+    moved = {**COPY, **LIBRARY, "code": "return tensor.to(device, non_blocking=non_blocking)"}
+    texts = [replacement(fill(PredictedSite, predicted(**changes))) for changes in (made, moved)]
+    assert texts[0] != SPECIAL["accelerate"]
+    assert texts[1] == SPECIAL["accelerate"]
 
 
 def test_a_line_of_a_library_is_called_one() -> None:
@@ -126,24 +90,8 @@ def test_a_line_of_a_library_is_called_one() -> None:
     of_library = {**own, "file": "library/metrics.py", "program_file": "train.py", "program_line": 9}
     (text, framed) = (replacement(fill(PredictedSite, predicted(**changes))) for changes in (own, of_library))
     assert text is not None
-    assert framed == WORDS["special"]["library"].format(text=text)
-
-
-@pytest.mark.parametrize("rule", CASES)
-def test_rule_fires_and_its_repaired_twin_is_silent(rule):
-    faulty, repaired = CASES[rule]
-    (finding,) = findings_of(**faulty)
-    assert (finding.rule, finding.variant) == (rule, "v")
-    assert finding.claim
-    assert finding.advice
-    assert finding.counter_check
-    assert findings_of(**repaired) == []
-
-
-def test_every_rule_has_a_case():
-    others = {"environments_differ", "which_variant"}  # the last: test_verdict_of_study.py
-    assert {rule.name for rule in STUDY_RULES} == set(CASES) | others
-    assert all(rule.condition and rule.basis for rule in STUDY_RULES)
+    assert framed is not None
+    assert framed == (WORDS["special"]["library"].format(text=text[0]), *text[1:])
 
 
 def test_environments_that_differ_are_a_finding_on_the_study():
@@ -164,17 +112,24 @@ def test_variant_without_measurements_has_only_the_finding_on_missing_runs():
 def test_predicted_syncs_are_named_where_no_gpu_has_measured_any():
     sites = {"predicted_sites": [predicted(), predicted(line=13, phase="backward")]}
     (finding,) = findings_of(syncs={"predicted_per_step": 2}, **sites)
-    assert finding.claim == "2 syncs per step predicted on 2 lines, first in a step at loss.py:12"
+    assert (finding.figures["syncs"], finding.figures["lines"]) == (2, 2)
+    assert figures_in(finding.claim) == [2, 2, 12]  # the last one is the line
+    assert "loss.py:12" in finding.claim
     assert finding.cost_ns_per_step is None
     assert finding.evidence == ("cost not measured", "`mask.nonzero()`, 1 d2h copy")  # the page's table has all
-    assert finding.advice == OPERATORS["aten::nonzero"]
+    assert finding.advice_parts == OPERATORS["aten::nonzero"]
     assert findings_of(syncs={"measured_per_step": 2, "predicted_per_step": 2}, **sites) == []
+    other = predicted(line=20, op="aten::_local_scalar_dense", code="loss.item()")
+    (finding,) = findings_of(syncs={"predicted_per_step": 2}, predicted_sites=[predicted(), other])
+    to_do, *more = OPERATORS["aten::_local_scalar_dense"]
+    both = *OPERATORS["aten::nonzero"], f"At loss.py:20: {to_do}", *more
+    assert finding.advice_parts == both
     copy = predicted(file=None, line=None, code=None, label="copy data", op="aten::_to_copy", kind="h2d_copy")
     (finding,) = findings_of(syncs={"predicted_per_step": 1}, predicted_sites=[copy])
-    assert finding.claim.endswith("1 sync per step predicted, first in a step at the loop's copy of the batch")
-    assert "data.pin_memory=true with data.non_blocking=true" in finding.advice
+    assert finding.figures["replacement"] == "special.batch_copy"
+    assert BATCH_COPY in finding.claim
     (finding,) = findings_of(syncs={"predicted_per_step": 1}, predicted_sites=[copy | {"label": "mine"}])
-    assert finding.claim.endswith("first in a step at a place labelled 'mine'")
+    assert "'mine'" in finding.claim
 
 
 def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:
@@ -193,7 +148,7 @@ def test_what_a_variant_saves_is_of_its_step_over_all_runs_not_of_the_profiled_r
     overview = {"kind": "gpu", "steps": 1, "window_ns": 30 * MS, "parts_ns": parts}
     trace = {"overview": overview, "unprofiled_step_ns": 25 * MS, "launches": {"device_ns": {"median": 1000.0}}}
     findings = find(comparison(healthy_variant() | {"trace": trace}))
-    (finding,) = (one for one in findings if one.rule == "host_bound")
+    (finding,) = (found for found in findings if found.rule == "host_bound")
     assert (finding.cost_ns_per_step, finding.cost_share) == (10 * MS, 0.5)
 
 
@@ -209,8 +164,8 @@ def test_a_wait_for_the_loader_is_that_of_unprofiled_steps_everywhere(traced):
     """The trace's own figure is of profiled steps; it stands only where no unprofiled wait was measured."""
     of_trace = trace_finding("input_bound", claim="12 % of the step is waiting for the data loader")
     (finding,) = find(comparison(traced(of_trace, input=waiting(0.1))))
-    assert finding.claim == "10 % of the step is waiting for the data loader"
-    assert finding.evidence[0] == "2 ms of 20 ms per unprofiled step, mean (medians of the runs)"
+    assert figures_in(finding.claim) == [10]
+    assert figures_in(finding.evidence[0]) == [2, 20]
     assert (finding.cost_ns_per_step, finding.cost_share) == (2 * MS, 0.1)
     (finding,) = find(comparison(traced(of_trace, input=waiting(0.1, idle_part=0.5, counted_ms=1.0))))
     assert re.findall(r"[\d.]+ ms", finding.evidence[0]) == ["2 ms", "20 ms", "1 ms"]
@@ -218,16 +173,19 @@ def test_a_wait_for_the_loader_is_that_of_unprofiled_steps_everywhere(traced):
     assert finding.claim.startswith("12 %")
 
 
+def errors_of(finding: Finding) -> list[tuple[str, float | None, float | None]]:
+    """The quantities that a finding of `differs` lists: name, relative error, allowed one."""
+    return [(row["quantity"], row["relative_error"], row["allowed"]) for row in finding.figures["errors"]]
+
+
 @pytest.mark.parametrize(("verdict", "marked"), [("faster", True), ("same", False)])
 def test_variant_that_differs_and_is_faster_says_so_in_the_claim(verdict, *, marked):
     result = {"status": "differs", "loss_rel_err": 0.25, "tolerance": {"loss": 1e-5, "gradient": 1e-4}}
     (finding,) = findings_of(equivalence=result, ratio={"verdict": verdict})
-    assert ("its speed does not count" in finding.claim) == marked
+    assert finding.figures["is_faster"] == marked
     assert finding.severity == "high"
-    assert finding.evidence == (
-        "relative error of the loss: 0.25, allowed 1e-05",
-        "relative error of the gradient with respect to the predictions: not finite, allowed 0.0001",
-    )
+    assert errors_of(finding) == [("loss", 0.25, 1e-5), ("gradient", None, 1e-4)]
+    assert len(finding.evidence) == 2
 
 
 def test_network_that_differs_lists_errors_of_predictions_and_parameters():
@@ -235,10 +193,7 @@ def test_network_that_differs_lists_errors_of_predictions_and_parameters():
     tolerance = {"loss": 1e-6, "gradient": 1e-6, "predictions": 1e-5, "parameters": 1e-3}
     result = {"status": "differs", "tolerance": tolerance, **errors}
     (finding,) = findings_of(equivalence=result, ratio={"verdict": "same"})
-    assert finding.evidence[2:] == (
-        "relative error of the predictions: 0.5, allowed 1e-05",
-        "relative error of the gradient with respect to the parameters: not finite, allowed 0.001",
-    )
+    assert errors_of(finding)[2:] == [("predictions", 0.5, 1e-5), ("parameters", None, 1e-3)]
 
 
 def test_noise_above_the_refusal_threshold_is_high():
@@ -267,7 +222,7 @@ def test_evidence_of_a_failed_run(error, expected):
 
 def test_out_of_memory_and_failed_runs_are_separate_findings():
     findings = findings_of(runs=[run("out of memory"), run("failed")])
-    assert [finding.rule for finding in findings] == ["out_of_memory", "failed_run"]
+    assert [finding.rule for finding in findings] == ["failed_run", "out_of_memory"]
 
 
 def test_with_findings_changes_findings_only():
@@ -284,7 +239,7 @@ def test_with_findings_changes_findings_only():
         ({"op": "aten::nonzero", "code": "kept = target[target != 3]"}, OPERATORS["aten::index"]),
         ({"op": "aten::_unique2", "code": None}, OPERATORS["aten::_unique2"]),
         ({"op": None, "kind": "cudaDeviceSynchronize"}, KINDS["DeviceSynchronize"]),
-        ({"op": "aten::my_op", "kind": "h2d_copy"}, KINDS["h2d_copy"]),
+        ({"op": "aten::my_op", "kind": "h2d_copy"}, OPERATORS["aten::_to_copy"]),
         ({"op": "aten::item", "code": "values = torch.unique(target)"}, OPERATORS["aten::_unique2"]),
         ({"op": "aten::item", "code": "n = unique_count.item()"}, OPERATORS["aten::item"]),
         ({"op": None, "kind": "cudaEventSynchronize"}, KINDS["EventSynchronize"]),
@@ -317,6 +272,16 @@ def test_with_findings_changes_findings_only():
         ),
         ({"op": "aten::item", "code": "bar.set_postfix_str(f'loss {loss:.3f}')"}, SPECIAL["formatted"]),
         ({"op": "aten::item", "code": "print('%.3f' % loss)"}, SPECIAL["formatted"]),
+        ({"op": "aten::is_nonzero", "code": "assert x.max() < n, f'{x.max()} is too large'"}, SPECIAL["asserted"]),
+        ({"op": "aten::is_nonzero", "code": "if x.isnan().any(): raise ValueError(f'{x}')"}, SPECIAL["asserted"]),
+        (
+            {"op": "aten::_local_scalar_dense", "code": "assert loss.item() < 9, f'{loss}'"},
+            OPERATORS["aten::_local_scalar_dense"],
+        ),
+        (
+            {"op": "aten::index", "label": "SyncBatchNorm.forward", "code": "loss = model(x)"},
+            SPECIAL["sync_batch_norm"],
+        ),
         ({"op": "aten::item", "code": "msg = msg % self.args"}, SPECIAL["formatted"]),  # by `logging`
         ({"op": "aten::_to_copy", "kind": "h2d_copy", "code": "b = obs[indices]"}, SPECIAL["from_host"]),
         ({"op": "aten::_to_copy", "kind": "h2d_copy", "code": "b = batch[0].to(device)"}, OPERATORS["aten::_to_copy"]),

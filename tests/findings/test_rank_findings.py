@@ -4,40 +4,20 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from builders import TraceBuilder
+from findings.comparisons import comparison, healthy_variant
+from findings.jobs import ELEMENTS, KERNELS, MS, US, job
 from recorded import TRACES
 from steptrace.analysis import summarize
+from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary
-from steptrace.findings import find_in_ranks, find_in_trace, with_trace_findings
-from steptrace.report.trace.words import first_of_all, trace_views
+from steptrace.findings import find, find_in_ranks, find_in_trace, with_trace_findings
+from steptrace.report.trace.answer import first_of_all
+from steptrace.report.trace.view import trace_views
 
-US, MS = 1_000, 1_000_000
 STEPS = 4
-KERNELS = {
-    "allreduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)",
-    "all_to_all": "ncclDevKernel_SendRecv(x)",
-    "_allgather_base": "ncclDevKernel_AllGather_RING_LL(x)",
-    "_reduce_scatter_base": "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(x)",
-    "broadcast": "ncclDevKernel_Broadcast_RING_LL(x)",
-}
-ELEMENTS = 1_000_000
-
-
-def job(folder: Path, comes: list[list[int]], *, transfer: int = 100 * US, collective: str = "allreduce") -> Summary:
-    """Ranks with a collective a step of 10 ms: rank r begins that of step k at `comes[k][r]` ns, all end together."""
-    for rank in range(len(comes[0])):
-        builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": len(comes[0]), "backend": "nccl"})
-        for step, begins in enumerate(comes):
-            ts, end = step * 10 * MS, max(begins) + transfer
-            builder.step(step, ts, 10 * MS)
-            builder.kernel(ts + 10 * US, ts + 20 * US, begins[rank] - 20 * US)
-            args = {"Collective name": collective, "Process Group Name": "0", "Group size": len(begins), "Seq": step}
-            args |= {"In msg nelems": ELEMENTS, "Out msg nelems": ELEMENTS, "dtype": "BFloat16"}
-            builder.kernel(ts + 12 * US, ts + begins[rank], end - begins[rank], KERNELS[collective], stream=20, **args)
-            builder.kernel(ts + 14 * US, ts + end, 10 * MS - end)
-        builder.write(folder / f"rank{rank}.json")
-    return with_trace_findings(summarize([folder])[0])
 
 
 def fired(summary: Summary) -> list[list[str]]:
@@ -55,7 +35,7 @@ def test_waiting_is_no_traffic_and_the_late_rank_comes_first(tmp_path):
         assert row.bus_bytes_per_s == pytest.approx(30e9 / 71)
         assert entry.overview.exposed_wait_ns == entry.all_reduce.exposed_wait_ns == STEPS * 7 * MS
     assert fired(summary) == [[]] * 4  # 0.1 ms of a step of 10 ms
-    items = first_of_all(trace_views(summary), summary.ranks.findings)["items"]
+    items = first_of_all(trace_views(summary), summary.ranks).items
     assert [(item.rule, item.source.rank, item.cost_ns_per_step) for item in items] == [("straggler", 3, 7 * MS)]
     # Why it is late: its two products take 8.98 and 0.9 ms, those of the others 1.98 and 0.9.
     assert re.findall(r"[\d.]+ ms", items[0].evidence[-1]) == ["4.94 ms", "1.44 ms"]
@@ -67,9 +47,11 @@ def test_transfer_is_a_finding_with_its_own_cost_beside_the_waiting(tmp_path):
         (finding,) = entry.findings
         assert (finding.rule, finding.cost_ns_per_step) == ("exposed_communication", 3 * MS)
     (straggler,) = summary.ranks.findings
+    (single,) = summary.ranks.in_single_ranks
+    assert (single.rule, single.ranks) == ("exposed_communication", (0, 1))
     assert (straggler.rule, straggler.cost_ns_per_step) == ("straggler", 2 * MS)
     # The dearer of the two comes first.
-    items = first_of_all(trace_views(summary), summary.ranks.findings)["items"]
+    items = first_of_all(trace_views(summary), summary.ranks).items
     assert [item.rule for item in items] == ["exposed_communication", "straggler"]
 
 
@@ -82,6 +64,20 @@ def test_of_one_rank_alone_waiting_is_not_known(tmp_path):
     assert (entry.overview.exposed_wait_ns, entry.all_reduce.exposed_wait_ns) == (None, None)
     (finding,) = find_in_trace(entry)
     assert finding.cost_ns_per_step == 7_100 * US
+
+
+@pytest.mark.parametrize(("gb_per_s", "first"), [(100, True), (0.5, False)], ids=["far too long", "as expected"])
+def test_of_one_rank_alone_the_other_ranks_are_read_first_where_the_collective_takes_far_too_long(
+    tmp_path, *, gb_per_s, first
+):
+    job(tmp_path, [[2 * MS, 9 * MS]] * STEPS)
+    (entry,) = summarize([tmp_path / "rank0.json"], bus_bytes_per_s=gb_per_s * 1e9)[0].traces
+    assert entry.all_reduce.expected_ns
+    (finding,) = find_in_trace(entry)
+    assert (finding.figures["remedies"][0] == "other_ranks") == first
+    both = summarize([tmp_path / "rank0.json", tmp_path / "rank1.json"], bus_bytes_per_s=gb_per_s * 1e9)[0]
+    for single in both.traces:
+        assert all("other_ranks" not in item.figures.get("remedies", ()) for item in find_in_trace(single))
 
 
 def test_ranks_that_wait_in_turn_are_a_finding_and_none_is_the_straggler(tmp_path):
@@ -136,8 +132,50 @@ def test_the_given_case_of_a_late_rank():
     if not case.is_dir():
         pytest.skip(f"no {case.name} beside the recorded traces")
     summary = with_trace_findings(summarize([case])[0])
-    first = first_of_all(trace_views(summary), summary.ranks.findings)["items"][0]
+    first = first_of_all(trace_views(summary), summary.ranks).items[0]
     assert (first.rule, first.source.rank, first.cost_ns_per_step) == ("straggler", 3, 7 * MS)
     for entry in summary.traces[:3]:
         division = entry.overview
         assert (division.parts_ns["exposed_comm"] - division.exposed_wait_ns) / division.steps == 100 * US
+
+
+def _ranks_with_syncs(folder: Path, waits: list[int]) -> Summary:
+    """Ranks with steps of 1 ms that read a value once a step, and then spend so long in Python."""
+    for rank, wait in enumerate(waits):
+        builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": len(waits), "backend": "nccl"})
+        for step in range(STEPS):
+            ts = step * MS
+            builder.step(step, ts, MS)
+            builder.frame("train.py(1): loop", ts, MS - US)
+            builder.kernel(ts + 10 * US, ts + 20 * US, MS - wait - 60 * US)
+            if wait:
+                builder.op("aten::item", ts + 30 * US, MS - wait - 40 * US)
+                builder.item(ts + 32 * US, MS - wait - 50 * US, ts + MS - wait - 30 * US)
+            builder.kernel(ts + MS - 30 * US, ts + MS - 25 * US, 20 * US)
+        builder.write(folder / f"rank{rank}.json")
+    return with_trace_findings(summarize([folder])[0])
+
+
+def test_a_fault_of_another_rank_is_raised_once_with_its_ranks(tmp_path):
+    summary = _ranks_with_syncs(tmp_path, [0, 0, 200 * US, 400 * US])
+    syncs = [item for item in summary.ranks.in_single_ranks if item.rule in ("sync_bound", "syncs_together")]
+    assert syncs
+    assert {(item.source.rank, item.ranks) for item in syncs} == {(3, (2, 3))}
+    assert not [item for item in summary.traces[0].findings if item.rule == syncs[0].rule]
+    items = first_of_all(trace_views(summary), summary.ranks).items
+    assert any(item.rule == syncs[0].rule and item.source.rank == 3 for item in items)
+
+
+def _of_study(summary: Summary) -> list[Finding]:
+    """The findings on syncs in a study of one variant, of which these are the ranks."""
+    study = comparison(healthy_variant())
+    variant = replace(study.variants[0], trace=replace(summary.traces[0], findings=()), ranks=summary.ranks)
+    return [item for item in find(replace(study, variants=(variant,))) if item.rule == "sync_bound"]
+
+
+def test_a_study_says_what_only_another_rank_has(tmp_path):
+    (finding,) = _of_study(_ranks_with_syncs(tmp_path, [0, 400 * US]))
+    assert (finding.variant, finding.source.rank, finding.ranks) == ("v", 1, (1,))
+    # What rank 0 has as well is said once, as of its trace.
+    (finding,) = _of_study(_ranks_with_syncs(tmp_path / "alike", [400 * US, 400 * US]))
+    assert finding.source.rank is None

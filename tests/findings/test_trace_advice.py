@@ -9,12 +9,15 @@ from msgspec.structs import replace
 
 from builders import TraceBuilder
 from documents import fill
-from findings.test_trace_findings import MS, NCCL, SGEMM, TF32, US
+from figures import figures_in
+from findings.fixtures.fp32_where_bf16_fits import SGEMM, TF32
+from findings.steps import MS, NCCL, US
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace, with_trace_findings
-from steptrace.findings.rule import window_of
-from steptrace.report.page.findings import recommended
-from steptrace.report.trace.words import in_words
+from steptrace.findings import RULES, Finding, find_in_trace, with_trace_findings
+from steptrace.findings.headline import cautions_of
+from steptrace.findings.recommended import recommended
+from steptrace.findings.window import window_of
+from steptrace.report.trace.answer import answer
 
 
 def by_rule(entry: TraceSummary, rule: str) -> list[Finding]:
@@ -81,16 +84,19 @@ def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work():
     for k in (1, 2):  # nothing else to wait for
         builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
     (finding,) = by_rule(builder.summary(), "host_bound")
-    assert "a gap of 553 µs before the first GPU work: 530 µs in cudaFree" in finding.evidence
-    assert "warm-up steps" in finding.advice
+    first = finding.figures["gaps"][0]
+    assert (first["where"], first["dur"]) == ("before", 553 * US)
+    assert (first["calls"][0]["name"], first["calls"][0]["ns"]) == ("cudaFree", 530 * US)
+    assert finding.figures["remedy"] == "first_calls"
 
 
 def test_gaps_without_a_call_are_named_by_what_ends_them():
     (finding,) = by_rule(waiting("cudaFree", US).summary(), "host_bound")
-    assert finding.evidence[3:] == (
-        "in the whole trace 2 gaps of 560 µs before a launch by aten::add, the host in no call of the GPU's runtime",
-        "a gap of 553 µs before the first GPU work, the host in no call of the GPU's runtime",
-    )
+    places = [(gap["where"], gap["op"]) for gap in finding.figures["gaps"]]
+    assert places == [("between", "aten::add"), ("between", "aten::add"), ("before", None)]
+    alike, first = finding.evidence[3:]
+    assert [part for part in ("2 gaps", "560 µs", "aten::add") if part not in alike] == []
+    assert "553 µs" in first
 
 
 def test_one_long_gap_is_looked_at_though_all_kernels_are_short():
@@ -124,7 +130,8 @@ def test_the_advice_on_a_slow_host_follows_what_it_does_most(op, call, most, adv
         builder.gpu("triton_poi_fused_0", at + 15 * US, 4 * US, launch)
     entry = builder.summary()
     (finding,) = [row for row in find_in_trace(entry) if row.rule.endswith("_bound")]
-    assert finding.claim.startswith("host-bound: for 80 % of a step the GPU is idle because nothing was launched")
+    assert finding.figures["most_share"] == pytest.approx(0.8, abs=0.005)
+    assert figures_in(finding.claim)[0] == 80
     assert finding.claim.endswith(f"mostly while the host is {most}")
     assert re.match(rf"the host meanwhile: [\d.]+ [mµ]s {most},", finding.evidence[1])
     assert finding.advice.startswith(advice)
@@ -163,11 +170,12 @@ def test_with_python_stacks_the_advice_is_to_profile_without_them_first():
     entry = launching(kernel=8, frames=True).summary()
     (host,) = find_in_trace(entry)  # none on GPU work: its cost is not known
     assert host.severity == "info"
-    assert host.advice.startswith("Let less Python run")
-    assert "Before that, profile again without Python stacks" in host.advice
+    assert host.figures["slowed_by_stacks"]
+    assert host.advice.index("without Python stacks") < host.advice.index("Let less Python run")
     (timed,) = find_in_trace(replace(entry, unprofiled_step_ns=MS))
     assert timed.severity == "high"
-    assert "profile again" not in timed.advice
+    assert not timed.figures["slowed_by_stacks"]
+    assert "without Python stacks" not in timed.advice
 
 
 def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step():
@@ -180,8 +188,8 @@ def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step():
     assert timed.cost_share == pytest.approx(1 / 3, rel=0.05)
     # One share names the step, sets the severity and is the cost: of a step without the profiler.
     assert timed.severity == "warning"
-    assert timed.claim.startswith("partly host-bound: for at most 33 % of a step (60 % of a profiled one) ")
-    assert any(line.startswith("an unprofiled step of 600 µs leaves at most ") for line in timed.evidence)
+    assert figures_in(timed.claim)[:2] == [33, 60]  # of an unprofiled step, and of a profiled one
+    assert any(figures_in(line)[:1] == [600] for line in timed.evidence)
     busy = launching(kernel=14).summary()
     assert by_rule(busy, "host_bound")
     assert not by_rule(replace(busy, unprofiled_step_ns=707 * US), "host_bound")  # all of it is the profiler's
@@ -238,9 +246,8 @@ def test_a_trace_of_one_step_has_a_caution_and_no_finding():
     builder.kernel(0, 0, MS)
     summary = with_trace_findings(Summary(warnings=(), traces=(builder.summary(),)))
     assert summary.traces[0].findings == ()
-    words = in_words(summary)
-    assert "First:" not in words
-    assert "One step only; it may be untypical." in words
+    assert not [line for line in answer(summary) if line.look == "first"]
+    assert [one.code for one in cautions_of(summary.traces[0])] == ["few_steps"]
 
 
 def test_what_costs_most_is_recommended_first_whatever_its_severity():
@@ -261,7 +268,7 @@ def test_a_sync_outside_of_functions_is_named_by_its_file():
         builder.item(at + 10 * US, 390 * US, at + 402 * US)
         builder.kernel(at + 600 * US, at + 602 * US, 390 * US)
     (sync,) = by_rule(builder.summary(), "sync_bound")
-    assert sync.claim.startswith("train.py, module level makes the host wait for the GPU")
+    assert "train.py" in sync.claim
     assert sync.source is None
 
 
@@ -295,8 +302,8 @@ def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_not
     entry = waiting("cudaFree", 530 * US, steps=False).summary()
     assert (entry.host_gaps.gap_ns, entry.host_gaps.long_call_ns) == (2 * 560 * US, 0)
     (finding,) = by_rule(entry, "host_bound")
-    assert "because nothing was launched" in finding.claim
-    assert any("before the first GPU work: 530 µs in cudaFree" in line for line in finding.evidence)
+    (first,) = (gap for gap in finding.figures["gaps"] if gap["where"] == "before")
+    assert (first["calls"][0]["name"], first["calls"][0]["ns"]) == ("cudaFree", 530 * US)
 
 
 def test_places_that_cost_together_are_named_with_one_figure():
@@ -311,12 +318,15 @@ def test_places_that_cost_together_are_named_with_one_figure():
     }
     (finding,) = find_in_trace(fill(TraceSummary, entry))
     assert (finding.rule, finding.cost_ns_per_step) == ("syncs_together", 2 * MS)
-    assert finding.claim.endswith("moves the wait to the next: a.py:40; a.py:30; a.py:20; …")
-    assert " ms" not in finding.claim
+    assert (finding.figures["sites"], finding.figures["places"]) == (4, 4)
+    assert re.findall(r"a\.py:\d+", finding.claim) == ["a.py:40", "a.py:30", "a.py:20"]  # the costliest
+    assert (figures_in(finding.claim)[0], figures_in(finding.claim)[-1]) == (4, 1)  # all, and those that are not named
 
 
 def test_rules_on_traces_do_not_mention_studies_or_their_configuration():
     of_studies = ("variant", "equivalence", "the report", "data.", "precision=", "distributed.", "scale.", "here `")
-    for rule in (*TRACE_RULES, *RANK_RULES):
+    for rule in RULES.values():
+        if rule.in_trace is None and rule.in_ranks is None:
+            continue
         for words in of_studies:
             assert words not in f"{rule.advice} {rule.counter_check}", (rule.name, words)

@@ -1,80 +1,21 @@
-"""Every rule on traces fires on a trace made for it, and stays silent on the same trace with the fault repaired.
+"""What rules on traces make of their figures: costs, severities, advice. test_rules.py has a fixture for each rule."""
 
-A step lasts 1 ms. Unless a case says otherwise one long kernel keeps the GPU busy for nearly all of it.
-"""
-
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
+from builders import LOADER, TraceBuilder
 from documents import fill, plain
+from findings.fixtures.copy_bound import copies_alone
+from findings.fixtures.exposed_communication import communicates_alone, communicates_at_the_end, communicates_in_bits
+from findings.fixtures.fp32_where_bf16_fits import SGEMM, multiplies_in_32_bits
+from findings.fixtures.kernel_gaps import pauses_between_kernels
+from findings.fixtures.straggler import two_ranks
+from findings.steps import GPU, MS, US, WORK, made, work
 from simulated import simulate, time_of, without
-from steptrace.analysis import summarize
-from steptrace.document_schemas import rule_table, with_table
-from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.findings import RANK_RULES, STUDY_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
-from steptrace.findings.rule import WORDS
-
-US, MS = 1_000, 1_000_000
-WORK = "triton_poi_fused_0"  # its name tells no number format
-SGEMM = "volta_sgemm_128x64_nn"
-TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel_cutlass"
-BF16 = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-
-#: What makes one step, from its first instant; whether it has the fault.
-Step = Callable[[TraceBuilder, int, bool], None]
-
-
-def made(step: Step, *, faulty: bool, steps: int = 3, **metadata: Any) -> TraceBuilder:
-    builder = TraceBuilder(**metadata)
-    for k in range(steps):
-        builder.step(k, k * MS, MS)
-        step(builder, k * MS, faulty)
-    return builder
-
-
-def work(builder: TraceBuilder, at: int, until: int, *, launched: int | None = None, name: str = WORK) -> None:
-    """A kernel from `at` to `until`, launched a microsecond before if not said otherwise."""
-    builder.kernel(at - US if launched is None else launched, at, until - at, name)
-
-
-def busy(builder: TraceBuilder, ts: int) -> None:
-    work(builder, ts + 2 * US, ts + MS - US)
-
-
-def waits_for_data(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    wait = 100 * US if bad else 20 * US
-    builder.label("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ts, wait)
-    work(builder, ts + wait + 2 * US, ts + MS)
-
-
-def reads_a_value(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + 500 * US)
-    builder.frame("loss.py(12): loss", ts + 10 * US, 500 * US)
-    builder.op("aten::item", ts + 10 * US, 500 * US)
-    if not bad:  # the next work is queued before
-        work(builder, ts + 502 * US, ts + MS, launched=ts + 8 * US)
-    builder.item(ts + 11 * US, 490 * US, ts + 501 * US)
-    if bad:
-        work(builder, ts + 580 * US, ts + MS, launched=ts + 560 * US)
-
-
-def reads_two_values(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + 500 * US)
-    for line, start, wait in ((12, 10, 489), (20, 503, 1)):
-        builder.frame(f"loss.py({line}): loss{line}", ts + start * US, (wait + 3) * US)
-        if bad or line == 20:
-            builder.item(ts + start * US, wait * US, ts + (500 if line == 12 else 504) * US)
-    if bad:
-        work(builder, ts + 600 * US, ts + MS, launched=ts + 580 * US)
-    else:
-        work(builder, ts + 510 * US, ts + MS, launched=ts + 508 * US)
+from steptrace.documents.summary import TraceSummary
+from steptrace.findings import find_in_ranks, find_in_trace, with_trace_findings
 
 
 def launches_little_work(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
@@ -87,103 +28,8 @@ def launches_little_work(builder: TraceBuilder, ts: int, bad: bool) -> None:  # 
             work(builder, at, at + 19_900, launched=ts + k * US // 2)
 
 
-def pauses_between_kernels(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    pause = 1_700 if bad else 200
-    for k in range(41):
-        at = ts + (10 + 24 * k) * US
-        work(builder, at + pause, at + 24 * US, launched=ts + k * US // 2)
-
-
-def computes_on_the_host(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    at = ts + (150 if bad else 10) * US
-    work(builder, at, ts + MS - 10 * US)
-
-
-def copies_alone(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    correlation = builder.call("cudaMemcpyAsync", ts + US, US)
-    builder.gpu(PINNED_H2D, ts + 2 * US, 100 * US, correlation, stream=7 if bad else 13, bytes=10**6)
-    work(builder, ts + (103 if bad else 5) * US, ts + MS, launched=ts + 3 * US)
-
-
-def copies_pageable(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    correlation = builder.call("cudaMemcpyAsync", ts + US, US)
-    builder.gpu(PAGEABLE_H2D if bad else PINNED_H2D, ts + 2 * US, 30 * US, correlation, bytes=10**5)
-    work(builder, ts + 33 * US, ts + MS, launched=ts + 3 * US)
-
-
-def multiplies_in_32_bits(builder: TraceBuilder, ts: int, bad: bool, name: str = TF32) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + 500 * US, name=name if bad else BF16)
-    work(builder, ts + 501 * US, ts + MS, launched=ts + 4 * US)
-
-
-def allocates(builder: TraceBuilder, ts: int, size: int) -> None:
-    builder.kernel(ts + US, ts + 2 * US, MS - 3 * US, WORK, **{"blocks per SM": 10.0 if size > 800 else 0.2})
-    args = {"Device Type": 1, "Device Id": 0, "Addr": ts + 1, "Total Reserved": size}
-    for at, change in ((ts + 20 * US, size), (ts + 900 * US, -size)):
-        event = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 100, "ts": at / 1000}
-        left = {"Bytes": change, "Total Allocated": max(change, 0)}
-        builder.events.append({**event, "s": "t", "args": {**args, **left}})
-
-
-def leaves_memory_and_gpu_unused(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    allocates(builder, ts, 400 if bad else 600)
-
-
-def communicates(builder: TraceBuilder, at: int, until: int, elements: int, launched: int) -> None:
-    sizes = {"In msg nelems": elements, "Out msg nelems": elements, "dtype": "Float", "Collective name": "allreduce"}
-    builder.kernel(launched, at, until - at, NCCL, stream=20, **sizes)
-
-
-def communicates_alone(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    end = 820 if bad else 990
-    work(builder, ts + 2 * US, ts + end * US)
-    communicates(builder, ts + 700 * US, ts + 990 * US, 10**7, ts + 5 * US)
-
-
-def communicates_at_the_end(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + (900 if bad else 985) * US)
-    communicates(builder, ts + (901 if bad else 850) * US, ts + 990 * US, 10**7, ts + 5 * US)
-
-
-def communicates_in_bits(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + 940 * US)
-    for k in range(8):
-        at = ts + (903 + k * 11) * US
-        communicates(builder, at, at + 10 * US, 10**4 if bad else 10**6, ts + (5 + 2 * k) * US)
-
-
-GPU = {"deviceProperties": [{"id": 0, "name": "made", "totalGlobalMem": 1000, "numSms": 10}]}
-
-#: rule -> what makes a step. A fault may only set off its own rule.
-CASES: dict[str, Step] = {
-    "input_bound": waits_for_data,
-    "sync_bound": reads_a_value,
-    "syncs_together": reads_two_values,
-    "host_bound": computes_on_the_host,
-    "kernel_gaps": pauses_between_kernels,
-    "copy_bound": copies_alone,
-    "pageable_copies": copies_pageable,
-    "fp32_where_bf16_fits": multiplies_in_32_bits,
-    "unused_memory": leaves_memory_and_gpu_unused,
-    "exposed_communication": communicates_alone,
-}
-
-
 def fired(entry: TraceSummary) -> list[str]:
     return [finding.rule for finding in find_in_trace(entry)]
-
-
-@pytest.mark.parametrize("rule", CASES)
-def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule):
-    faulty = made(CASES[rule], faulty=True, **GPU).summary()
-    assert fired(faulty) == [rule]
-    (finding,) = find_in_trace(faulty)
-    assert finding.claim
-    assert finding.evidence
-    assert finding.advice
-    assert finding.counter_check
-    assert finding.basis
-    assert fired(made(CASES[rule], faulty=False, **GPU).summary()) == []
 
 
 @pytest.mark.parametrize(
@@ -208,33 +54,6 @@ def test_products_beside_the_tensor_cores_are_a_warning():
     assert (finding.rule, finding.severity, finding.cost_ns_per_step) == ("fp32_where_bf16_fits", "warning", 498 * US)
 
 
-#: Rules that need another number of traces or steps, sizes of inputs, or figures that no trace holds.
-OTHERS = {"slow_kernels", "straggler", "uneven_ranks"}
-
-
-def test_every_rule_has_a_case_and_says_where_it_comes_from():
-    rules = (*TRACE_RULES, *RANK_RULES)
-    assert {rule.name for rule in rules} == set(CASES) | OTHERS
-    assert len({rule.name for rule in rules}) == len(rules)
-    assert all(rule.condition and rule.basis for rule in rules)
-
-
-def two_ranks(folder: Path, late: int) -> Summary:
-    """Two ranks of three steps; rank 1 comes to every second of two all-reduces of a step late."""
-    for rank in (0, 1):
-        builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2, "backend": "nccl"})
-        for k in range(3):
-            ts = k * MS
-            builder.step(k, ts, MS)
-            comes = 600 * US + late * rank
-            work(builder, ts + 2 * US, ts + comes - 2 * US)
-            communicates(builder, ts + comes, ts + 800 * US, 10**6, ts + 5 * US)
-            communicates(builder, ts + 850 * US, ts + 900 * US, 10**6, ts + 7 * US)
-            work(builder, ts + 901 * US, ts + MS, launched=ts + 8 * US)
-        builder.write(folder / f"rank{rank}.json")
-    return summarize([folder])[0]
-
-
 def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path):
     late, even = two_ranks(tmp_path / "late", 100 * US), two_ranks(tmp_path / "even", 0)
     (finding,) = find_in_ranks(late)
@@ -245,7 +64,7 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path):
     traces = tuple(replace(entry, unprofiled_step_ns=MS // 10) for entry in late.traces)
     (unpriced,) = find_in_ranks(replace(late, traces=traces))
     assert (unpriced.cost_ns_per_step, unpriced.severity) == (None, "info")
-    assert "in a profile that takes 10.0 times as long as the step itself" in unpriced.claim
+    assert unpriced.profile_slower == pytest.approx(10)
     later = replace(late.ranks, straggler=replace(late.ranks.straggler, delay_ns=3 * 900 * US))
     alone = [replace(entry, overview=replace(entry.overview, exposed_wait_ns=None)) for entry in late.traces]
     traces = tuple(replace(entry, unprofiled_step_ns=600 * US, step_kinds=()) for entry in alone)
@@ -328,27 +147,6 @@ def test_gloo_on_a_host_counts_as_communication():
     assert fired(entry) == []
 
 
-ROOT = Path(__file__).parents[2]
-
-
-def test_the_documented_rules_are_the_rules():
-    text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert with_table(text, "rules", rule_table()) == text, "python -m steptrace.document_schemas docs"
-    assert text.count("| `sync_bound` |") == 1
-
-
-def test_every_word_of_rules_toml_is_used_and_every_case_is_known():
-    """A case that no module names, or a threshold that is not given, would never be seen."""
-    rules = {rule.name: rule for rule in (*STUDY_RULES, *TRACE_RULES, *RANK_RULES)}
-    assert set(WORDS) == set(rules)
-    assert not any("{" in rule.condition + rule.basis for rule in rules.values())
-
-
-def test_the_studies_that_demonstrate_rules_exist():
-    named = {rule.study for rule in (*STUDY_RULES, *TRACE_RULES, *RANK_RULES)} - {None}
-    assert named <= {path.stem for path in (ROOT / "config" / "study").glob("*.yaml")}
-
-
 @pytest.mark.parametrize(("slower", "priced"), [(1.9, True), (10.0, False)])
 def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(slower, *, priced):
     entry = made(launches_little_work, faulty=True).summary()
@@ -357,7 +155,7 @@ def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(slower, *, pr
     entry = replace(entry, unprofiled_step_ns=round(whole.window_ns / whole.steps / slower))
     (finding,) = [item for item in find_in_trace(entry) if item.rule == "host_bound"]
     assert (finding.cost_ns_per_step is not None) == priced
-    assert ("in a profile that takes 10.0 times as long" in finding.claim) != priced
+    assert finding.profile_slower == (None if priced else pytest.approx(slower))
 
 
 def test_waits_of_unprofiled_steps_keep_their_cost_however_slow_the_profile():
@@ -369,3 +167,16 @@ def test_waits_of_unprofiled_steps_keep_their_cost_however_slow_the_profile():
     (finding,) = find_in_trace(made)
     assert (finding.rule, finding.severity) == ("input_bound", "high")
     assert (finding.cost_ns_per_step, finding.cost_share) == (53 * MS, 0.53)
+
+
+@pytest.mark.parametrize(("runtime", "module"), [("xpu", "torch.xpu"), ("cuda", "torch.cuda"), ("npu", "torch.npu")])
+@pytest.mark.parametrize("step", [launches_little_work, pauses_between_kernels])
+def test_advice_is_for_the_device_that_the_trace_is_of(step, runtime, module):
+    builder = made(step, faulty=True, **GPU)
+    for event in builder.events:
+        event["cat"] = event["cat"].replace("cuda_", f"{runtime}_")
+    entry = builder.summary()
+    assert entry.device_module == module
+    found = find_in_trace(entry)
+    assert found
+    assert all(("CUDA" in finding.advice) == (runtime == "cuda") for finding in found)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from steptrace.jobs.launch import launch
 from steptrace.launch.result import Launched
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import launch
 
 FORMS = Path(__file__).with_name("forms.py")
 

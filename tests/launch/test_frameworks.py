@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from steptrace.cli import main
-from steptrace.record import read_run, read_steps
+from steptrace.run_folder import read_run, read_steps
 
 FRAMEWORKS = Path(__file__).with_name("frameworks.py")
 WHY = "it is not among the test requirements: make test-frameworks"

@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 
 from documents import fill
+from figures import figures_in
 from steptrace.commands.measured import sync_lines
+from steptrace.documents.events import EventsFile, FailedOnVirtualGpu, Fault, ModuleMissing, Started, Stepped
 from steptrace.documents.probe import RankRecord
 from steptrace.documents.syncs import SyncSite
 from steptrace.engine.files import _move_traces
 from steptrace.errors import LaunchError
-from steptrace.launch import start
-from steptrace.launch.result import Launched, require_steps, why, write_results
-from steptrace.launch.settings import INJECT, PROGRESS, VARIABLE
-from steptrace.launch.start import StatusLine
-from steptrace.record import read_steps
+from steptrace.jobs import process
+from steptrace.jobs.process import Follower
+from steptrace.launch.events import Progressed, RecordWritten, append
+from steptrace.launch.result import Launched, Stop, require_steps, why, write_results
+from steptrace.launch.settings import EVENTS, INJECT, VARIABLE
+from steptrace.run_folder import read_steps
 
 
 def test_a_trace_without_its_record_is_kept_and_no_earlier_record_stays_beside_it(tmp_path: Path) -> None:
@@ -50,33 +53,33 @@ def _rank(number: int, timed: int, step_ns: int, **changes: Any) -> RankRecord:
 
 def test_the_error_for_a_program_that_failed_too_early_says_so(tmp_path: Path) -> None:
     rank = _rank(0, 1, 100, steps_seen=1, state="partial")
-    launched = Launched(exit_code=1, stopped=None, ranks=(rank,), out=tmp_path / "left", started=1, failures=())
+    launched = Launched(exit_code=1, stopped=None, ranks=(rank,), out=tmp_path / "left")
     with pytest.raises(LaunchError) as raised:
         write_results(launched, tmp_path / "run", {"command": ["python", "train.py"], "cwd": "/"})
-    assert raised.value.what == "the program ended with exit code 1 after 1 step, before two were timed"
-    assert raised.value.next_step == "see the program's own output"
+    assert figures_in(raised.value.what) == [1, 1]  # exit code, steps
+    assert raised.value.next_step is not None
 
 
 PYTHON = "/env/bin/python"
 
 
+MISSING = {name: ModuleMissing(pid=7, module=name, python=PYTHON) for name in ("torch", "yaml")}
+
+
 @pytest.mark.parametrize(
-    ("left", "expected", "not_expected"),
+    ("events", "expected", "not_expected"),
     [
-        ({"lacks.7": json.dumps({"module": "torch", "python": PYTHON})}, f"{PYTHON} has no module 'torch'", "report"),
-        ({"lacks.7": json.dumps({"module": "yaml", "python": PYTHON}), "may_be_ours.7": ""}, "'yaml'", "report"),
-        ({"may_be_ours.7": ""}, "please report it", "no module"),
-        ({}, "see the program's own output", "report"),
-        ({"fault.7": "a bug of ours", "lacks.7": "{"}, "a bug of ours", "no module"),
-        ({"lacks.7": "no JSON"}, "see the program's own output", "no module"),
+        ([MISSING["torch"]], f"{PYTHON} has no module 'torch'", "report"),
+        ([MISSING["yaml"], FailedOnVirtualGpu(pid=7)], "'yaml'", "report"),
+        ([FailedOnVirtualGpu(pid=7)], "please report it", "no module"),
+        ([], "see the program's own output", "report"),
+        ([MISSING["torch"], Fault(pid=7, report="a bug of ours")], "a bug of ours", "no module"),
     ],
 )
 def test_steptrace_is_only_said_to_be_at_fault_where_it_may_be(
-    tmp_path: Path, left: dict[str, str], expected: str, not_expected: str
+    tmp_path: Path, events: list[Any], expected: str, not_expected: str
 ) -> None:
-    for name, text in left.items():
-        (tmp_path / name).write_text(text)
-    launched = Launched(1, None, ranks=(), out=tmp_path, started=1, failures=(), predicted=True)
+    launched = Launched(1, None, ranks=(), out=tmp_path, events=tuple(events), predicted=True)
     assert expected in why(launched)
     assert not_expected not in why(launched)
 
@@ -87,16 +90,17 @@ def test_an_interpreter_tells_which_module_it_lacks(tmp_path: Path, code: str, m
     environment = {**os.environ, "PYTHONPATH": str(INJECT), VARIABLE: settings}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
     assert done.returncode == 1
-    found = [json.loads(file.read_text()) for file in tmp_path.glob("lacks.*")]
-    assert found == ([] if module is None else [{"module": module, "python": sys.executable}])
+    found = [event for event in EventsFile(tmp_path / EVENTS).new() if isinstance(event, ModuleMissing)]
+    assert [(event.module, event.python) for event in found] == ([] if module is None else [(module, sys.executable)])
 
 
 def test_the_error_for_a_program_killed_in_its_warm_up_says_so(tmp_path: Path) -> None:
-    (tmp_path / "stepped.7").touch()
-    launched = Launched(exit_code=-9, stopped="signal 15", ranks=(), out=tmp_path, started=1, failures=())
+    launched = Launched(
+        exit_code=-9, stopped=Stop("signal", signal=15), ranks=(), out=tmp_path, events=(Started(pid=7), Stepped(pid=7))
+    )
     with pytest.raises(LaunchError) as raised:
         require_steps(launched)
-    assert (raised.value.where, raised.value.what) == ("the program was stopped", "signal 15, before a step was timed")
+    assert figures_in(str(raised.value)) == [15]  # the launcher's signal, not the one that ended the program
 
 
 def test_each_line_with_a_sync_is_listed_once() -> None:
@@ -107,17 +111,18 @@ def test_each_line_with_a_sync_is_listed_once() -> None:
     lines = sync_lines(sites, 3)
     assert lines[0] == "    2.33 x d2h_copy at a.py:7  x[mask]"
     assert lines[1] == "    0.33 x d2h_copy at a.py:20  x[mask]"
-    assert (len(lines), lines[-1]) == (13, "    1 more line: on the page, and in summary.json")
+    assert (len(lines), figures_in(lines[-1])) == (13, [1])
 
 
 @pytest.mark.parametrize("timed", [3, 1, 0])
 def test_only_steps_of_all_ranks_count_where_one_has_ended_early(tmp_path: Path, timed: int) -> None:
     ranks = (_rank(0, 5, 100), _rank(1, timed, 200))
-    launched = Launched(exit_code=0, stopped=None, ranks=ranks, out=tmp_path / "left", started=2, failures=())
+    launched = Launched(exit_code=0, stopped=None, ranks=ranks, out=tmp_path / "left")
     program = {"command": ["torchrun", "train.py"], "cwd": "/"}
     if timed < 2:
-        with pytest.raises(LaunchError, match=f"exit code 0 after {3 + timed} steps, before two were timed"):
+        with pytest.raises(LaunchError) as raised:
             write_results(launched, tmp_path / "run", program)
+        assert figures_in(raised.value.what) == [0, 3 + timed]  # exit code, steps
     else:
         write_results(launched, tmp_path / "run", program)
         assert read_steps(tmp_path / "run")["step_ns"].tolist() == [200, 200, 200]
@@ -126,23 +131,35 @@ def test_only_steps_of_all_ranks_count_where_one_has_ended_early(tmp_path: Path,
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(start.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(process.time, "monotonic", lambda: now[0])
     return now
 
 
 def test_a_line_at_the_end_of_a_phase_and_while_a_step_is_waited_for(tmp_path, clock):
     lines = []
-    line = StatusLine(tmp_path, lines.append)
-    line.look()
+    follower = Follower(tmp_path, lines.append)
+    follower.look()
     clock[0] += 31
-    line.look()
-    (tmp_path / PROGRESS).write_text("warm-up 3/10")
-    line.look()
+    follower.look()
+    append(tmp_path, Progressed("warm-up", 3, 10))
+    follower.look()
     assert lines == ["no step yet after 31 s"]
-    (tmp_path / PROGRESS).write_text("warm-up 10/10, timed 0/30")
-    line.look()
-    (tmp_path / PROGRESS).write_text("warm-up 10/10, timed 12/30")
-    line.look()
+    append(tmp_path, Progressed("warm-up", 10, 10))
+    append(tmp_path, Progressed("timed", 0, 30))
+    follower.look()
+    append(tmp_path, Progressed("timed", 12, 30))
+    follower.look()
     clock[0] += 40
-    line.look()
+    follower.look()
     assert lines[1:] == ["warm-up 10/10, timed 0/30", "warm-up 10/10, timed 12/30, no step for 40 s"]
+
+
+def test_a_program_is_measured_once_every_rank_has_a_final_record(tmp_path):
+    follower = Follower(tmp_path, lambda _: None)
+    states = [(0, "partial"), (1, "complete"), (0, "complete")]
+    measured = []
+    for rank, state in states:
+        append(tmp_path, RecordWritten(rank, 2, state))
+        follower.look()
+        measured.append(follower.is_measured)
+    assert measured == [False, False, True]

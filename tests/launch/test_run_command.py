@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from documents import fill
+from figures import figures_in
 from processes import gone
 from steptrace.cli import main
 from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
@@ -24,7 +25,7 @@ from steptrace.documents.probe import RankRecord
 from steptrace.documents.run import RunRecord
 from steptrace.documents.summary import Summary
 from steptrace.launch.result import Launched
-from steptrace.record import read_memory, read_run, read_steps
+from steptrace.run_folder import read_memory, read_run, read_steps
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -38,6 +39,39 @@ for _ in range(50):
     optimizer.zero_grad()
     weight.square().sum().backward()
     optimizer.step()
+"""
+#: A program that trains in a folder that is gone.
+WITHOUT_A_FOLDER = f"""
+import os, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+{ON_THE_CPU}"""
+
+#: It is signalled while the probe notes a timed step, and has a way to end of its own, or goes on.
+SIGNALLED = f"""
+import os, signal, sys, torch
+from steptrace.launch.probe import Probe
+
+class Preempted(Exception):
+    pass
+
+def preempted(number, frame):
+    raise Preempted
+
+def progress(probe, phase, done, total):
+    if phase == "timed" and done == 3:
+        Probe.progress = real
+        os.kill(os.getpid(), signal.SIGUSR1)
+        for _ in range(1000):
+            pass
+    return real(probe, phase, done, total)
+
+signal.signal(signal.SIGUSR1, preempted)
+real, Probe.progress = Probe.progress, progress
+try:
+    exec({ON_THE_CPU!r})
+except Preempted:
+    sys.exit(9)
 """
 
 #: It trains 64 bytes beside 40 of buffers, and lets go of its gradients before a step ends.
@@ -122,10 +156,16 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(out: Path, capfd) -> None:
     assert f"<title>{sys.executable} {FORMS} loader &#39;caf?&#39; – steptrace</title>" in page
     assert not (out / "probe").exists()
     output = capfd.readouterr().out
-    assert "each step: 1 backward pass, 1 batch, 16 samples; optimizer steps in all: SGD 1" in output
-    assert "waiting for data: " in output
-    assert "to predict them: steptrace predict -- " in output
-    assert "its final checkpoint, if any, was not written" in output
+    assert [1, 1, 16] in [figures_in(line)[:3] for line in output.splitlines()]  # backward passes, batches, samples
+    assert "steptrace predict -- " in output
+
+
+def test_a_program_that_has_removed_its_working_directory_is_measured_as_any(tmp_path: Path, out: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(WITHOUT_A_FOLDER)
+    assert run(out, str(program), options=(*SHORT, "--no-predict")) == 0
+    record = read_run(out / "run0")
+    assert (record.traces, record.notes) == (("trace.json.gz",), ())
 
 
 def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are_counted(
@@ -149,7 +189,7 @@ def test_a_call_that_measures_nothing_keeps_an_earlier_one_s_results_and_one_tha
     kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert run(out, str(tmp_path / "trian.py"), options=options) == 2
     assert main(["run", *options, "--out", str(out), "--", "true"]) == 2
-    assert "steptrace was not loaded into the program" in capfd.readouterr().err
+    assert "PYTHONPATH" in capfd.readouterr().err
     assert all(path.read_bytes() == content for path, content in kept.items())
     (out / "run0" / "left.txt").touch()
     assert run(out, str(FORMS), "loader", options=(*options, "--profile", "0")) == 0
@@ -175,12 +215,13 @@ def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(out: Path, 
 def test_without_a_gpu_a_program_is_started_once_more_and_its_syncs_are_predicted(out: Path, capfd) -> None:
     assert run(out, str(FORMS), "loader") == 0
     shown = capfd.readouterr()
-    assert "the program is started once more, on a virtual GPU: " in shown.err
-    assert f"{shlex.join([sys.executable, str(FORMS), 'loader'])}: 3 syncs per step predicted" in shown.out
-    assert "Predicted for a GPU: 3 syncs per step." in shown.out
+    command = shlex.join([sys.executable, str(FORMS), "loader"])
+    assert command in shown.err
+    (line,) = [line for line in shown.out.splitlines() if line.startswith(f"{command}: ")]
+    assert figures_in(line.removeprefix(command))[0] == 3
     # `--steps` of this command are measured steps.
-    assert "  as many in each of 4 steps; steptrace predict --steps 24 shows what comes less often" in shown.out
-    assert re.search(r"First: \d syncs? per step predicted, at .*forms.py:\d+", shown.out)
+    assert "steptrace predict --steps 24" in shown.out
+    assert re.search(r"forms\.py:\d+", shown.out)
     assert "estimated" not in shown.out
     page = (out / "report.html").read_text()
     assert "3 syncs per step" in page
@@ -197,9 +238,10 @@ def test_a_program_that_cannot_be_predicted_is_measured_all_the_same(tmp_path: P
     (tmp_path / "train.py").write_text(ON_THE_CPU)
     assert run(out, str(tmp_path / "train.py")) == 0
     shown = capfd.readouterr()
-    (warning,) = [line for line in shown.err.splitlines() if "no syncs are predicted" in line]
-    assert "nothing ran on the virtual GPU" in warning
-    assert "syncs: not measured (no GPU)" in shown.out
+    (warning,) = [line for line in shown.err.splitlines() if "warning" in line]
+    assert "steptrace predict -- " in warning
+    assert not (out / "prediction.json").exists()
+    assert "steptrace predict -- " in shown.out  # beside the syncs, which are not measured
     assert "Predicted for a GPU" not in (out / "report.html").read_text()
 
 
@@ -225,9 +267,20 @@ def test_the_spread_stays_within_what_was_measured() -> None:
 def test_a_program_that_ends_early_is_reported_with_what_was_timed(out: Path, capfd) -> None:
     options = ("--warmup", "2", "--steps", "10")
     assert run(out, str(FORMS), "raises", options=options) == 1
-    assert "the program ended after 3 timed steps, with exit code 1" in capfd.readouterr().err
+    (ended,) = [note for note in read_run(out / "run0").notes if note.code == "ended_early"]
+    assert (ended.figures["steps"], ended.figures["exit_code"]) == (3, 1)
+    capfd.readouterr()
     assert run(out, str(FORMS), "loader", "0", options=options) == 2
-    assert "no training step was seen" in capfd.readouterr().err
+    assert "steptrace.step()" in capfd.readouterr().err
+
+
+def test_a_program_that_its_signal_handler_ends_within_code_of_ours_ends_so_and_its_timed_steps_are_kept(
+    tmp_path: Path, out: Path
+) -> None:
+    (tmp_path / "train.py").write_text(SIGNALLED)
+    assert run(out, str(tmp_path / "train.py"), options=("--warmup", "2", "--steps", "10", "--no-predict")) == 1
+    ((code, figures),) = [(note.code, note.figures) for note in read_run(out / "run0").notes]
+    assert (code, figures["steps"], figures["exit_code"]) == ("ended_early", 3, 9)
 
 
 @pytest.mark.parametrize(("options", "exit_code"), [(["--warmup", "2"], 1), (["--warmup", "9"], 2), (["--capture"], 0)])
@@ -237,7 +290,6 @@ def test_a_fault_of_steptrace_in_a_program_is_reported_as_one(
     (tmp_path / "train.py").write_text(BREAKS_STEPTRACE)
     assert run(out, str(tmp_path / "train.py"), options=options) == exit_code
     errors = capfd.readouterr().err
-    assert "this is a fault of steptrace, not of the program; please report: steptrace " in errors
     assert re.search(r"TypeError: 'NoneType' object is not callable, at .*train\.py:10, hooks\.py:\d+$", errors, re.M)
 
 
@@ -251,7 +303,7 @@ def test_a_program_that_could_be_captured_until_a_signal_ended_it_is_no_fault(tm
 def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, capfd) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["run", "--out", str(tmp_path), "--", "true"]) == 2
-    assert "was not written by `steptrace run`" in capfd.readouterr().err
+    assert str(tmp_path) in capfd.readouterr().err
     assert (tmp_path / "mine").exists()
 
 
@@ -285,39 +337,41 @@ def measured(*steps_ns: int, operators: Sequence[int] = ()) -> Measured:
     row = {"phase": "timed", "wait_ns": 0, "batches": 0, "backwards": 1, "samples": 0}
     rows = [row | {"step_ns": ns} for ns in steps_ns]
     rank = {"optimizers": [("SGD", 12)], "rows": rows, "operators": list(operators)}
-    launched = Launched(0, None, (fill(RankRecord, rank),), Path("probe"), started=1, failures=())
+    launched = Launched(0, None, (fill(RankRecord, rank),), Path("probe"))
     return Measured(launched, fill(RunRecord, {"world_size": 1}), Path("run0"))
 
 
 def test_long_steps_are_printed_with_their_period_and_their_share_of_the_time() -> None:
     usual, long = 20_000_000, 600_000_000
     (step, first, second, *_) = timing(measured(*([usual] * 4 + [long]) * 2))
-    assert step == "  step 20.0 ms (median; mean 136 ms), 5 % to 95 %: 20.0 ms to 600 ms (10 timed steps, CPU)"
-    assert first == "    8 of 10 steps: median 20.0 ms, 12 % of the time"
-    assert second == "    2 of 10 steps (one every 5): median 600 ms, 88 % of the time"
-    once = "    only one long step was seen: --steps 24 shows how often it comes"
-    assert timing(measured(*[usual] * 5, long))[3] == once
+    assert figures_in(step) == [20, 136, 5, 95, 20, 600, 10]  # median, mean, quantiles with their times, steps
+    assert figures_in(first) == [8, 10, 20, 12]  # steps of all, median, share of the time
+    assert figures_in(second) == [2, 10, 5, 600, 88]
+    assert "--steps 24" in timing(measured(*[usual] * 5, long))[3]
     irregular = [usual, long, long, *[usual] * 7, long, *[usual] * 9]
-    assert timing(measured(*irregular))[3] == "    the long steps come irregularly"
+    assert figures_in(timing(measured(*irregular))[3]) == []  # nothing would show more
+
+
+def test_steps_that_are_too_uneven_for_a_verdict_are_not_called_alike() -> None:
+    uneven = timing(measured(*[1_500_000, 300_000_000, 500_000_000, 789_000_000] * 5))
+    assert figures_in(uneven[1]) == [20]
+    assert figures_in(timing(measured(*[450_000_000, 460_000_000] * 10))[1]) == [20, 80]
 
 
 def test_a_step_of_the_warm_up_that_was_seen_once_asks_for_a_longer_warm_up() -> None:
     lines = timing(measured(*[20_000_000] * 10, operators=[40, 40, 40, 1200, 40, 40]))
-    once = "one of the last 6 warm-up steps runs 1,200 operators instead of 40"
-    assert f"    {once}: --warmup 24 shows how often that comes" in lines
+    (once,) = [line for line in lines if "--warmup 24" in line]
+    assert figures_in(once) == [6, 1200, 40, 24]
     alike = timing(measured(*[20_000_000] * 10, operators=[40] * 6))
     assert not [line for line in alike if "--warmup" in line]
-    assert "    none of 10 steps stands out; --steps 40 shows what comes less often" in alike
+    assert [figures_in(line) for line in alike if "--steps 40" in line] == [[10, 40]]
 
 
 def test_a_kind_of_steps_has_its_syncs_operators_and_times_on_one_line() -> None:
     one = measured(*[20_000_000] * 10, operators=[40, 1200] * 3)
     kinds = [{"kind": "usual", "syncs": 11}, {"kind": "other", "syncs": 786}]
     summary = fill(Summary, {"traces": [{"step_kinds": kinds}]})
-    assert timing(one, summary)[1:3] == [
-        "    5 of 10 steps: 11 syncs, 40 operators, median 20.0 ms, 50 % of the time",
-        "    5 of 10 steps (one every 2): 786 syncs, 1,200 operators, median 20.0 ms, 50 % of the time",
-    ]
+    assert list(map(figures_in, timing(one, summary)[1:3])) == [[5, 10, 11, 40, 20, 50], [5, 10, 2, 786, 1200, 20, 50]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -332,7 +386,6 @@ def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed
         _, errors = running.communicate(timeout=1500)
     assert running.returncode == 1, errors
     assert (read_steps(out / "run0")["phase"] == "timed").sum() >= 5
-    assert "the program ended after" in errors
 
 
 def test_an_interrupt_gives_a_program_the_time_that_it_takes_and_a_second_one_ends_it(out: Path) -> None:
@@ -349,7 +402,55 @@ def test_an_interrupt_gives_a_program_the_time_that_it_takes_and_a_second_one_en
             assert running.stdout.readline() == line
             assert running.poll() is None
             running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=1500) == 2
+        assert running.wait(timeout=1500) == 130
+    assert not out.exists() or not list(out.iterdir())
+
+
+@pytest.mark.parametrize("options", [["run", "--no-predict"], ["run", "--capture"], ["predict"]])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 2)])
+def test_a_signal_before_the_first_step_gives_no_advice_on_steps(
+    tmp_path: Path, options: list[str], number: int, code: int
+) -> None:
+    program = "import time\nprint('began', flush=True)\ntime.sleep(1000)"
+    command = [sys.executable, "-m", "steptrace.cli", *options, "--", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as running:
+        while (running.stderr if options == ["predict"] else running.stdout).readline() != "began\n":
+            assert running.poll() is None
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=1500)
+    if "--capture" not in options:  # which returns the program's own
+        assert running.returncode == code
+    assert "next:" not in errors
+    assert ("interrupted" in errors) == (code == 130 and "--capture" not in options)
+
+
+def test_a_program_that_catches_an_interrupt_is_not_started_once_more(out: Path, tmp_path: Path) -> None:
+    """To predict its syncs it would be, and a second Ctrl-C would be needed."""
+    (tmp_path / "program.py").write_text(
+        "import time, torch\n"
+        "weight = torch.nn.Parameter(torch.ones(3))\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "try:\n"
+        "    while True:\n"
+        "        weight.sum().backward()\n"
+        "        optimizer.step()\n"
+        "        print('step', flush=True)\n"
+        "        time.sleep(0.05)\n"
+        "except KeyboardInterrupt:\n"
+        "    pass\n"
+    )
+    options = ["--warmup", "1", "--steps", "100000", "--out", str(out)]
+    program = [sys.executable, str(tmp_path / "program.py")]
+    command = [sys.executable, "-m", "steptrace.cli", "run", *options, "--", *program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for _ in range(10):
+            assert running.stdout.readline() == "step\n"
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=1500)
+    assert running.returncode == 1, errors
+    assert (out / "run0" / "run.json").exists()
+    assert not (out / "prediction.json").exists()
 
 
 def test_a_program_that_takes_too_long_is_interrupted_and_ended(out: Path, tmp_path: Path, capfd) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from steptrace.cli import main
-from steptrace.record import read_memory, read_run
+from steptrace.run_folder import read_memory, read_run
 
 FORMS = Path(__file__).with_name("forms.py")
 pytestmark = [

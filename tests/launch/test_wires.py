@@ -11,22 +11,22 @@ from steptrace.documents import probe
 from steptrace.documents.base import Document, convert
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.documents.prediction import predicted_step
-from steptrace.engine.rank_record import GpuInUse, HeldMemory, MeasuredStep, RankRecord, TraceEnd
+from steptrace.engine import rank_record
 from steptrace.engine.step_counters import StepBranch
-from steptrace.predict import recorder
+from steptrace.predict import syncs
 
 #: The program's side, by the reader's.
 PAIRS: dict[type[Document], type] = {
-    probe.Prediction: recorder.Prediction,
-    probe.CountedPlace: recorder.CountedPlace,
-    probe.Site: recorder.Site,
+    probe.Prediction: syncs.Prediction,
+    probe.CountedPlace: syncs.CountedPlace,
+    probe.Site: syncs.Site,
     probe.StepBranch: StepBranch,
-    **{getattr(probe, one.__name__): one for one in (RankRecord, MeasuredStep, GpuInUse, TraceEnd, HeldMemory)},
+    **{getattr(probe, name): kind for name, kind in vars(rank_record).items() if dataclasses.is_dataclass(kind)},
 }
 #: Other names of the program's classes for what its readers take alike.
 ALIKE = {"Unknown": "CountedPlace", "Assumed": "CountedPlace", "EarlyRead": "CountedPlace"}
 #: Fields that the program fills with plain data, which has a type on the reader's side alone.
-PLAIN = {("RankRecord", "notes"), ("RankRecord", "prediction")}
+PLAIN = {("RankRecord", "notes"), ("RankRecord", "prediction"), ("RankRecord", "communication")}
 
 
 def shape(kind: Any) -> str:
@@ -73,9 +73,9 @@ def test_a_prediction_goes_from_the_program_to_its_readers_and_becomes_a_mean_st
         name="aten.mm.default", inputs=(tensor, tensor), outputs=(tensor,), is_view=False, flop=128, calls=3,
         phase="forward", file="train.py", line=2, arguments={"bias": True},
     )  # fmt: skip
-    followed = recorder.Prediction(
-        total=6, sites=(recorder.Site(**place(), kind="d2h_copy"),),
-        unknown=(recorder.Unknown(**place(op="lib::nms", count=3, by_step=(1, 1, 1))),),
+    followed = syncs.Prediction(
+        total=6, sites=(syncs.Site(**place(), kind="d2h_copy"),),
+        unknown=(syncs.Unknown(**place(op="lib::nms", count=3, by_step=(1, 1, 1))),),
         operators_per_section={"loss": 4}, operators=7, operator_calls=(call,), queue=(0, -1, 0, -1, 0, -1),
         by_step=(2, 1, 3), warmup_by_step=(9,), branches=(StepBranch("train.py", 4, 2),),
     )  # fmt: skip

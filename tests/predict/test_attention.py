@@ -8,7 +8,71 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from steptrace.estimate.driver import driver_facts
+from steptrace.estimate.gpus import gpu_named
 from steptrace.predict import predict_syncs
+
+
+def _on(gpu: str):
+    return predict_syncs(driver=driver_facts(gpu_named(gpu)))
+
+
+def _attended_by(syncs) -> list[str]:
+    """The fused forward operators, without what all of their names share."""
+    names = [call.name.split(".")[1] for call in syncs.operators]
+    return [name[len("_scaled_dot_product_") : -len("_attention")] for name in names if name.endswith("_attention")]
+
+
+#: GPUs by what their PyTorch tries first.
+_FLASH_FIRST = ("A100-80", "L4", "RTX-4090", "RTX-PRO-6000", "RTX-5090")
+_CUDNN_FIRST = ("H100", "H200", "H100-PCIe", "B200", "GB200")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "form"), [*((gpu, "flash") for gpu in _FLASH_FIRST), *((gpu, "cudnn") for gpu in _CUDNN_FIRST)]
+)
+def test_hopper_and_blackwell_of_the_data_center_begin_with_cudnn(gpu, form):
+    with _on(gpu) as syncs:
+        query = torch.randn(2, 3, 8, 16).to("cuda", torch.bfloat16)
+        scaled_dot_product_attention(query, query, query)
+    assert _attended_by(syncs) == [form]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "heads", "form"),
+    [("H100", (256, 256), "cudnn"), ("H100", (64, 256), "cudnn"), ("B200", (128, 128), "cudnn"),
+     ("B200", (192, 192), "flash"), ("B200", (192, 128), "cudnn"), ("H100", (12, 12), "flash"),
+     ("B200", (256, 128), "efficient")],
+)  # fmt: skip
+def test_cudnn_takes_heads_of_the_sizes_that_it_has_on_a_gpu(gpu, heads, form):
+    of_key, of_value = heads
+    with _on(gpu) as syncs:
+        query = torch.randn(2, 3, 8, of_key).to("cuda", torch.bfloat16)
+        scaled_dot_product_attention(query, query, torch.randn(2, 3, 8, of_value).to("cuda", torch.bfloat16))
+    assert _attended_by(syncs) == [form]
+
+
+def test_what_cudnn_does_not_take_on_an_h100_goes_to_the_next(monkeypatch):
+    def forms(lengths=(8, 8), dropout=0.0, **options):
+        with _on("H100") as syncs:
+            query, key = (torch.randn(2, 3, length, 16).to("cuda", torch.bfloat16) for length in lengths)
+            scaled_dot_product_attention(query, key, key, dropout_p=dropout, **options)
+        return _attended_by(syncs)
+
+    assert forms() == ["cudnn"]
+    assert forms(attn_mask=None, is_causal=True) == ["cudnn"]
+    assert forms(lengths=(8, 1)) == ["flash"]
+    assert forms(dropout=0.1) == ["flash"]
+    assert forms(dropout=0.125) == ["cudnn"]
+    assert forms(lengths=(1, 8), dropout=0.125) == ["flash"]
+    monkeypatch.setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
+    assert forms() == ["flash"]
+    monkeypatch.delenv("TORCH_CUDNN_SDPA_DEPRIORITIZED")
+    torch.use_deterministic_algorithms(mode=True)
+    try:
+        assert forms() == ["flash"]
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
 
 
 def _step(device: str, dtype: torch.dtype, *, mask: bool, is_causal: bool) -> list[torch.Tensor]:
@@ -22,17 +86,19 @@ def _step(device: str, dtype: torch.dtype, *, mask: bool, is_causal: bool) -> li
 
 
 @pytest.mark.parametrize(
-    ("dtype", "mask", "is_causal", "operator"),
+    ("gpu", "dtype", "mask", "is_causal", "operator"),
     [
-        (torch.float32, False, False, "_scaled_dot_product_efficient_attention"),
-        (torch.float32, True, False, "_scaled_dot_product_efficient_attention"),
-        (torch.float32, False, True, "_scaled_dot_product_efficient_attention"),
-        (torch.bfloat16, False, True, "_scaled_dot_product_flash_attention"),
+        ("H100", torch.float32, False, False, "_scaled_dot_product_efficient_attention"),
+        ("H100", torch.float32, True, False, "_scaled_dot_product_efficient_attention"),
+        ("H100", torch.float32, False, True, "_scaled_dot_product_efficient_attention"),
+        ("H100", torch.bfloat16, False, True, "_scaled_dot_product_cudnn_attention"),
+        ("A100-80", torch.bfloat16, False, True, "_scaled_dot_product_flash_attention"),
+        ("A100-80", torch.bfloat16, True, False, "_scaled_dot_product_efficient_attention"),
     ],
 )
-def test_the_fused_operator_has_the_values_of_plain_products(*, dtype, mask, is_causal, operator):
+def test_the_fused_operator_has_the_values_of_plain_products(*, gpu, dtype, mask, is_causal, operator):
     expected = _step("cpu", dtype, mask=mask, is_causal=is_causal)
-    with predict_syncs() as syncs:
+    with _on(gpu) as syncs:
         predicted = _step("cuda", dtype, mask=mask, is_causal=is_causal)
     names = [call.name.split(".")[1] for call in syncs.operators]
     assert operator in names
@@ -60,7 +126,7 @@ def test_heads_that_the_fused_operators_refuse_are_computed_plainly():
 
 
 def test_autocast_attends_in_its_type():
-    with predict_syncs() as syncs, torch.autocast("cuda", torch.bfloat16):
+    with _on("A100-80") as syncs, torch.autocast("cuda", torch.bfloat16):
         query = torch.randn(2, 3, 8, 16).to("cuda")
         assert scaled_dot_product_attention(query, query, query).dtype is torch.bfloat16
     assert [call.name for call in syncs.operators if "scaled_dot" in call.name] == [
@@ -135,13 +201,14 @@ def test_flash_attention_pads_heads():
     assert any("flash_attention" in call.name for call in syncs.operators)
 
 
-def test_heads_that_share_a_key_are_attended_to_by_flash_attention():
-    with predict_syncs() as syncs:
+@pytest.mark.parametrize(("gpu", "form"), [("A100-80", "flash"), ("H100", "cudnn")])
+def test_heads_that_share_a_key_are_attended_to_by_a_fused_operator(gpu, form):
+    with _on(gpu) as syncs:
         query = torch.randn(2, 4, 8, 16).to("cuda", torch.bfloat16).requires_grad_()
         key = torch.randn(2, 2, 8, 16).to("cuda", torch.bfloat16).requires_grad_()
         scaled_dot_product_attention(query, key, key, enable_gqa=True).sum().backward()
         assert key.grad.shape == key.shape
-    assert any("flash_attention" in call.name for call in syncs.operators)
+    assert _attended_by(syncs) == [form]
 
 
 def test_a_distributed_tensor_is_attended_to_by_the_operator_of_its_parts():

@@ -12,7 +12,7 @@ from torch import distributed as dist
 
 from steptrace.predict import backend, collectives, predict_syncs
 from steptrace.predict.memory import allocator
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.syncs import Syncs
 
 
 @contextmanager

@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from steptrace.predict import Prediction, Rule, predict_syncs
+import steptrace
+from steptrace.errors import PredictError
+from steptrace.operator_costs import _formulas
+from steptrace.predict import Prediction, SyncRule, predict_syncs
 
 VALUES = torch.tensor([1.0, -2.0, 3.0])
 
@@ -82,7 +85,7 @@ def test_an_operator_that_writes_to_its_argument_finds_the_device():
 
 
 def test_a_rule_goes_before_an_operator_s_code():
-    rule = Rule("steptrace_custom::positive_mean", "stream", 3, "its source", "it waits")
+    rule = SyncRule("steptrace_custom::positive_mean", "stream", 3, "its source", "it waits")
     with predict_syncs([rule]) as syncs:
         values = VALUES.cuda()
         syncs.reset()
@@ -177,6 +180,73 @@ def test_a_formula_of_the_program_that_fails_counts_nothing(library):
     finally:
         del torch.utils.flop_counter.flop_registry[torch.ops.steptrace_custom_test.thrice]
     assert [call.flop for call in syncs.operators if "thrice" in call.name] == [0]
+
+
+@pytest.fixture
+def weigh(library, monkeypatch):
+    """An operator without code of its own, and no declared costs."""
+    monkeypatch.setattr("steptrace.operator_costs._formulas", dict(_formulas))
+    library.define("weigh(Tensor values, Tensor counts, int times=1) -> Tensor")
+    library.impl("weigh", lambda values, *_, **__: values * 1, "CompositeExplicitAutograd")
+    return torch.ops.steptrace_custom_test.weigh
+
+
+def _followed(weigh, *, size=2**20, times=1):
+    with predict_syncs() as syncs:
+        values = torch.rand(size, device="cuda")
+        counts = torch.tensor([1, 0, 1, 1]).cuda()
+        syncs.reset()
+        weigh(values, counts, times=times)
+        return next(call for call in syncs.operators if "weigh" in call.name), syncs.total, syncs.estimate("H100")
+
+
+def test_a_declared_cost_is_computed_of_each_call_without_a_sync(weigh):
+    given = []
+
+    @steptrace.operator_cost("steptrace_custom_test::weigh")
+    def cost(values, counts, times=1):
+        given.append((values.is_meta, type(counts) is Tensor))
+        flop = times * values.numel() * int(counts.sum())
+        return steptrace.OperatorCost(flop=flop, bytes=10, launches=2, arithmetic="float32")
+
+    call, total, _ = _followed(weigh, times=5)
+    assert (call.cost.flop, call.cost.bytes, call.cost.launches) == (5 * 3 * 2**20, 10, 2)
+    assert not total
+    assert given == [(True, True)]
+
+
+def test_the_estimate_of_a_custom_operator_follows_its_declared_cost(weigh):
+    *_, undeclared = _followed(weigh)
+    steptrace.operator_cost("steptrace_custom_test::weigh")(
+        lambda _values, _counts, times=1: steptrace.OperatorCost(flop=1e9 * times, arithmetic="float32")
+    )
+    *_, light = _followed(weigh)
+    *_, heavy = _followed(weigh, times=1000)
+    assert undeclared.gpu_ms[1] > 10 * undeclared.gpu_ms[0]
+    assert light.gpu_ms[1] < heavy.gpu_ms[0]
+    # 1 TFLOP at 100 % and at 5 % of the data sheet's 67 TFLOP/s.
+    assert 1e3 / 67 < heavy.gpu_ms[0] < heavy.gpu_ms[1] < 20e3 / 67
+    assert heavy.launches == 1
+    assert heavy.mfu_pct is None
+
+
+def test_a_formula_of_pytorch_s_gives_the_operations_where_no_cost_is_declared(weigh):
+    registry = torch.utils.flop_counter.flop_registry
+    registry[weigh] = lambda values, counts, times=1, **_: 10**12 * times  # noqa: ARG005 - the operator's arguments
+    try:
+        call, _, estimate = _followed(weigh, size=64)
+    finally:
+        del registry[weigh]
+    assert (call.cost, call.flop) == (None, 10**12)
+    assert estimate.gpu_ms[0] > 0.5e3 / 67
+    assert estimate.mfu_pct is not None
+
+
+@pytest.mark.parametrize("cost", [lambda *_, **__: 1 // 0, lambda *_, **__: 7])
+def test_a_declared_cost_that_cannot_be_used_says_so(weigh, cost):
+    steptrace.operator_cost("steptrace_custom_test::weigh")(cost)
+    with pytest.raises(PredictError, match="steptrace_custom_test::weigh"):
+        _followed(weigh)
 
 
 @pytest.mark.parametrize("products", [True, False])

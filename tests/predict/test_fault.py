@@ -44,6 +44,8 @@ def _twice_backward() -> None:
         lambda: torch.ones(2, device="cuda").backward(),
         lambda: torch.zeros(2, device="cuda").no_such_method(),
         lambda: 1 // 0,
+        # As torchvision does where it does not fit its PyTorch.
+        lambda: torch.library.Library("steptrace_absent", "IMPL").impl("nms", lambda t: t, "Meta"),
         _twice_backward,
     ],
 )
@@ -56,3 +58,14 @@ def test_what_fails_in_steptrace_alone_is_reported_with_versions_operator_and_fr
     report = _failing(lambda: torch.ones(2, device="cuda").cos())
     assert f"steptrace {__version__}, torch {torch.__version__}, operator " in report
     assert re.search(r"TypeError: .*, at .*arguments\.py:\d+, .*execution\.py:\d+$", report)
+
+
+def test_a_program_that_somebody_stops_has_no_fault_of_steptrace(monkeypatch):
+    def interrupted(*_args, **_named):
+        stop = KeyboardInterrupt()
+        raise stop
+
+    monkeypatch.setattr(uncomputed, "run", interrupted)
+    with predict_syncs(), pytest.raises(KeyboardInterrupt) as error:
+        torch.ones(2, device="cuda")
+    assert fault_report(error.value) is None

@@ -43,3 +43,13 @@ def test_a_lazy_module_keeps_its_type_and_stays_on_the_cpu_where_nobody_moves_it
         on_cuda = nn.LazyLinear(3).cuda().half()
         on_cuda(torch.ones(2, 4, dtype=torch.half, device="cuda"))
         assert {(p.dtype, p.device.type) for p in on_cuda.parameters()} == {(torch.half, "cuda")}
+
+
+def test_a_parameter_without_a_shape_says_its_device():
+    with predict_syncs():
+        parameter = nn.parameter.UninitializedParameter(device="cuda")
+        assert (parameter.device, parameter.is_cuda) == (torch.device("cuda", 0), True)
+        assert nn.parameter.UninitializedParameter().device == torch.device("cpu")
+        layer = nn.LazyLinear(3).cuda()
+        assert layer.weight.device == torch.device("cuda", 0)
+        assert not nn.parameter.UninitializedBuffer(device="cpu").is_cuda

@@ -18,9 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 from steptrace.config.schema import StepConfig, defaults
 from steptrace.engine.frames import trace_file_name
 from steptrace.errors import ConfigError, PredictError
+from steptrace.limits import PERIOD_JUDGED
 from steptrace.predict import Prediction, predict_syncs
 from steptrace.predict.main import main, predict_config
-from steptrace.predict.rule import declared_rules
+from steptrace.predict.sync_rule import declared_rules
 from steptrace.workloads import masked_losses
 
 LOSSES = {
@@ -59,7 +60,9 @@ def config(loss: str = "IgnoreIndexLoss", **data: Any) -> dict[str, Any]:
             "prefetch_factor": None, "persistent_workers": False, "shuffle": True, **data,
         },
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9},
-        "precision": {"autocast": None, "tf32": False, "grad_scaler": False},
+        "precision": {"name": "fp32", "autocast": None, "tf32": False, "grad_scaler": False},
+        "scale": {"name": "cpu", "warmup_steps": 1, "timed_steps": 1},
+        "profile": {"warmup": 0, "active": 1},
     }  # fmt: skip
 
 
@@ -106,9 +109,20 @@ def test_the_copy_of_a_batch(pin_memory, non_blocking, expected, write):
     assert {(s.kind, s.label, s.file, s.line) for s in prediction.sites} <= {("h2d_copy", "copy data", None, None)}
 
 
+def test_a_batch_that_is_copied_ahead_is_held_during_the_step_before(write):
+    in_step, ahead = (predict_config(write(config(device_prefetch=value))) for value in (False, True))
+    batch = 2 * 8 * 8 * (3 * 4 + 8)  # images in float32 and targets in int64
+    assert ahead.total == in_step.total == 0
+    assert ahead.peak_memory_bytes - in_step.peak_memory_bytes >= batch
+
+
+def test_a_copy_ahead_that_the_host_waits_for_is_a_sync(write):
+    assert predict_config(write(config(device_prefetch=True, non_blocking=False))).total == 2
+
+
 @pytest.mark.parametrize(("autocast", "scaler", "expected"), [("bf16", False, 0), ("fp16", True, 1)])
 def test_precision(autocast, scaler, expected, write):
-    value = config() | {"precision": {"autocast": autocast, "tf32": False, "grad_scaler": scaler}}
+    value = config() | {"precision": {"name": "one", "autocast": autocast, "tf32": False, "grad_scaler": scaler}}
     prediction = predict_config(write(value))
     assert prediction.total == expected
     assert [site.label for site in prediction.sites] == ["optimizer"] * expected
@@ -227,7 +241,7 @@ def test_command_line(tmp_path, write, capsys):
     keys = {
         "total", "sites", "unknown", "assumed", "operators_per_section", "operators", "batch_size",
         "gpu", "early_reads", "peak_memory_bytes", "followed", "devices", "tf32", "tf32_convolutions",
-        "by_step", "warmup_by_step", "by_rank", "branches", "gpus", "exit_code",
+        "by_step", "warmup_by_step", "by_rank", "branches", "awaited", "gpus", "exit_code",
     }  # fmt: skip
     assert set(written) == keys | {"schema_version"}
     assert written["total"] == 3
@@ -270,7 +284,7 @@ def test_lists_of_a_config_reach_a_class_as_python_s_own(write):
 
 def test_products_are_in_tf32_where_the_config_allows_it(write):
     for tf32 in (True, False):
-        value = config() | {"precision": {"autocast": None, "tf32": tf32, "grad_scaler": False}}
+        value = config() | {"precision": {"name": "one", "autocast": None, "tf32": tf32, "grad_scaler": False}}
         prediction = predict_config(write(value))
         assert (prediction.tf32, prediction.tf32_convolutions) == (tf32, tf32)
 
@@ -282,3 +296,36 @@ def test_a_batch_that_a_data_set_of_ours_is_too_short_for_is_whole(write):
         value["data"]["dataset"]["length"] = length
         peaks.add(predict_config(write(value), batch_size=64).peak_memory_bytes)
     assert len(peaks) == 1
+
+
+@pytest.mark.parametrize(("every", "by_step"), [(None, ()), (1, ()), (3, (0, 0, 1))])
+def test_a_loss_that_is_read_in_every_nth_step_is_one_sync_in_as_many_steps(write, every, by_step):
+    prediction = predict_config(write(config() | {"step": asdict(StepConfig(read_loss_every=every))}))
+    assert prediction.total == (0 if every is None else 1)
+    assert sorted(prediction.by_step) == sorted(by_step)
+
+
+def test_a_loss_that_is_hardly_ever_read_is_not_followed_to_its_read(write):
+    """A thousand million steps would be followed."""
+    prediction = predict_config(write(config() | {"step": asdict(StepConfig(read_loss_every=1_000_000_000))}))
+    assert (prediction.total, len(prediction.by_step)) == (0, PERIOD_JUDGED)
+    assert [branch.every for branch in prediction.branches] == [1_000_000_000]
+
+
+def test_a_loss_that_reads_its_value_now_and_then_is_followed_for_a_whole_period(write, tmp_path):
+    """The counter of a class is its own: the loop that trains it has none."""
+    (tmp_path / "counting_loss.py").write_text(
+        "import torch\n"
+        "class Loss(torch.nn.Module):\n"
+        "    calls = 0\n"
+        "    def forward(self, logits, target):\n"
+        "        self.calls += 1\n"
+        "        loss = torch.nn.functional.cross_entropy(logits, target.clamp(0))\n"
+        "        if self.calls % 5 == 0:\n"
+        "            print(loss.item())\n"
+        "        return loss\n"
+    )
+    changed = config() | {"loss": {"_target_": "counting_loss.Loss"}, "python_path": [str(tmp_path)]}
+    prediction = predict_config(write(changed))
+    assert (prediction.total, sorted(prediction.by_step)) == (1, [0, 0, 0, 0, 1])
+    assert [(branch.line, branch.every) for branch in prediction.branches] == [(7, 5)]

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import itertools
 import pkgutil
 import re
 import warnings
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from steptrace.predict import cuda_api, predict_syncs
+from steptrace.predict.limit import CannotFollowError
 
 #: The public modules below `torch.cuda`.
 _BELOW = {
@@ -121,6 +123,28 @@ def test_streams_and_events_have_what_those_of_torch_have(kind):
     assert [name for name in names for one in stand_ins if not hasattr(one, name)] == []
 
 
+def test_the_current_stream_is_the_one_that_the_program_has_chosen():
+    with predict_syncs():
+        stream, other = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            assert torch.cuda.current_stream() is stream
+            with torch.cuda.stream(other), torch.cuda.stream(None):
+                assert torch.accelerator.current_stream() is torch.cuda.current_stream("cuda:0") is other
+            assert torch.cuda.current_stream() is stream
+        with stream:
+            assert torch.cuda.current_stream() is stream
+        assert torch.cuda.current_stream() is torch.cuda.default_stream()
+        torch.cuda.set_stream(stream)
+        assert torch.cuda.current_stream() is stream
+    with predict_syncs():
+        assert torch.cuda.current_stream() is torch.cuda.default_stream()
+
+
+def test_a_tensor_on_the_gpu_is_not_sent_to_another_process():
+    with predict_syncs(), pytest.raises(CannotFollowError, match="another process"):
+        nn.Linear(2, 2).cuda().weight.untyped_storage()._share_cuda_()
+
+
 def test_a_stream_and_an_event_are_used_by_keyword():
     with predict_syncs() as syncs:
         stream, event = torch.cuda.Stream(device="cuda"), torch.cuda.Event(enable_timing=True)
@@ -138,10 +162,31 @@ def test_a_stream_and_an_event_are_used_by_keyword():
     ]
 
 
+def test_a_program_is_told_the_memory_that_its_tensors_take():
+    """Programs divide by these figures, and print them."""
+    with predict_syncs() as syncs:
+        before = torch.cuda.memory_allocated()
+        kept = torch.empty(2**20, dtype=torch.uint8, device="cuda")
+        given_back = torch.empty(2**20, dtype=torch.uint8, device="cuda")
+        del given_back
+        assert torch.cuda.memory_allocated("cuda:0") - before == kept.nbytes
+        assert torch.cuda.max_memory_allocated() - before == 2 * kept.nbytes
+        assert torch.cuda.memory_reserved() >= torch.cuda.max_memory_allocated()
+        free, total = torch.cuda.mem_get_info()
+        assert total - free == torch.cuda.memory_reserved()
+        stats = torch.cuda.memory_stats()
+        assert stats["allocated_bytes.all.current"] == torch.cuda.memory_allocated()
+        assert stats["num_ooms"] == 0
+        nested = torch.cuda.memory_stats_as_nested_dict()
+        assert nested["allocated_bytes"]["all"]["peak"] == torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        assert torch.cuda.max_memory_allocated() - before == kept.nbytes
+        assert syncs.peak_memory_bytes - before == 2 * kept.nbytes
+
+
 def test_what_a_program_asks_the_device_has_an_answer():
     with predict_syncs():
-        assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0
-        assert torch.cuda.memory_stats_as_nested_dict() == torch.cuda.host_memory_stats_as_nested_dict() == {}
+        assert torch.cuda.host_memory_stats_as_nested_dict() == {}
         assert "no statistics" in torch.cuda.memory.memory_summary(abbreviated=True)
         assert torch.cuda.memory._snapshot()["segments"] == torch.cuda.memory_snapshot() == []
         assert torch.cuda.host_memory_stats()["allocated_bytes.peak"] == 0
@@ -243,7 +288,7 @@ def test_what_a_later_release_adds_to_torch_cuda_is_refused_by_its_name(monkeypa
     assert torch.cuda.added is added
 
 
-@pytest.mark.parametrize("module", ["comm", "gds", "jiterator", "nccl", "tunable"])
+@pytest.mark.parametrize("module", ["comm", "gds", "jiterator", "nccl"])
 def test_modules_for_a_real_device_are_refused(module):
     assert any(owner is _BELOW[module] for owner, _ in _REFUSING)
 
@@ -296,3 +341,91 @@ def test_marks_for_profilers_and_functions_of_submodules_are_harmless():
         torch.cuda.streams.Stream().synchronize()
         torch.cuda.cudart().cudaProfilerStop()
     assert [site.kind for site in syncs.sites] == ["stream"]
+
+
+def test_states_of_generators_have_the_form_of_cuda_s_and_bring_back_what_they_drew():
+    with predict_syncs():
+        generator = torch.Generator(device="cuda:0")
+        state = generator.get_state()
+        assert state.shape == torch.cuda.get_rng_state().shape == (16,)
+        drawn = torch.rand(3, device="cuda", generator=generator)
+        generator.set_state(state)
+        assert torch.rand(3, device="cuda", generator=generator).equal(drawn)
+        copied = generator.clone_state()
+        assert copied.device == torch.device("cuda:0")
+        expected = torch.rand(3, device="cuda", generator=generator)
+        assert torch.rand(3, device="cuda", generator=copied).equal(expected)
+        generator.set_state(torch.cuda.get_rng_state())
+        generator.set_offset(8)
+        assert generator.get_offset() == 8
+        assert isinstance(torch.default_generator, torch.Generator)
+        assert torch.Generator().get_state().numel() > 16
+        with pytest.raises(RuntimeError, match="wrong size"):
+            generator.set_state(torch.get_rng_state())
+
+
+def test_the_default_generator_of_a_gpu_draws_what_is_drawn_without_one():
+    with predict_syncs():
+        default = torch.cuda.default_generators[0]
+        before = torch.get_rng_state()
+        default.set_state(torch.cuda.get_rng_state())
+        default.set_offset(default.get_offset())
+        assert default.get_state().shape == (16,)
+        assert torch.get_rng_state().equal(before)
+        torch.manual_seed(3)
+        drawn = torch.rand(3, device="cuda", generator=default)
+        torch.manual_seed(3)
+        assert torch.rand(3, device="cuda").equal(drawn)
+
+
+def test_a_build_for_the_cpu_has_the_settings_of_one_for_cuda():
+    """Each of them ended the program with an error of the build for the CPU."""
+    with predict_syncs() as syncs:
+        with torch.backends.cudnn.flags(enabled=False, benchmark_limit=5):
+            assert not torch.backends.cudnn.enabled
+        plans = torch.backends.cuda.cufft_plan_cache
+        plans[0].max_size = 10
+        plans.clear()
+        torch.backends.cuda.preferred_linalg_library("cusolver")
+        torch.backends.cuda.preferred_blas_library("cublaslt")
+        torch.compiler.cudagraph_mark_step_begin()
+        with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+            assert torch.range(0, 3, device="cuda").tolist() == [0, 1, 2, 3]
+        for name in ("_cuda_getDevice", "_cuda_getDeviceCount"):
+            assert getattr(torch._C, name)() == int(name.endswith("Count"))
+    assert syncs.total == 1  # tolist()
+
+
+def test_the_settings_of_tunable_products_are_kept():
+    tunable = torch.cuda.tunable
+    with predict_syncs():
+        assert not tunable.is_enabled()
+        tunable.enable()
+        tunable.tuning_enable(False)
+        tunable.set_max_tuning_iterations(3)
+        assert (tunable.is_enabled(), tunable.tuning_is_enabled(), tunable.get_max_tuning_iterations()) == (
+            True,
+            False,
+            3,
+        )
+        assert tunable.get_results() == ()
+
+
+def test_nested_tensors_of_the_strided_layout_are_refused_with_what_to_do():
+    with predict_syncs(), pytest.raises(NotImplementedError, match=r"layout=torch\.jagged"):
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="cuda")
+
+
+def test_functions_that_differ_have_stand_ins_that_differ():
+    """Dynamo has a table of handlers by function, and fails to be imported if two of its keys are the same."""
+    names = [(module, name) for module, stand_ins in _MODULES for name in stand_ins if hasattr(module, name)]
+    real = {(module.__name__, name): getattr(module, name) for module, name in names}
+    with predict_syncs():
+        during = {(module.__name__, name): getattr(module, name) for module, name in names}
+    functions = [place for place, stand_in in during.items() if isinstance(stand_in, FunctionType)]
+    shared = [
+        (first, second)
+        for first, second in itertools.combinations(functions, 2)
+        if during[first] is during[second] and real[first] is not real[second]
+    ]
+    assert shared == []

@@ -108,3 +108,46 @@ def test_fsdp_takes_the_number_of_a_gpu():
         finally:
             torch.distributed.destroy_process_group()
     assert syncs.unknown == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t: t.gather(1, torch.tensor([[0], [1], [0], [2]], device=t.device)),
+        lambda t: t.index_select(0, torch.tensor([0, 0, 1], device=t.device)),
+        lambda t: t.masked_select(torch.eye(4, device=t.device) > 0),
+        lambda t: t.max(1)[0],
+        lambda t: t.sort(1)[0][:, :2],
+        lambda t: t.cummax(0)[0],
+        lambda t: torch.atan2(t, t + 1),
+        lambda t: t.trace(),
+    ],
+)
+def test_gradients_that_pytorch_writes_into_zeros_in_place_are_right_and_have_gradients(function):
+    values = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    found = []
+    for device in ("cpu", "cuda"):
+        with predict_syncs():
+            leaf = values.to(device).requires_grad_()
+            (first,) = torch.autograd.grad(function(leaf).square().sum(), leaf, create_graph=True)
+            (second,) = torch.autograd.grad(first.square().sum(), leaf)
+            found.append((first.detach().cpu(), second.cpu()))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("ignored", [-100, 1])
+def test_smoothed_labels_with_weights_have_the_loss_of_the_cpu_and_a_sync(ignored):
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(8, 3, generator=generator), torch.arange(8) % 3
+    weight = torch.tensor([0.2, 0.5, 0.3])
+    options = {"label_smoothing": 0.1, "ignore_index": ignored}
+    with predict_syncs() as syncs:
+        there = [tensor.to("cuda", non_blocking=True) for tensor in (scores, labels, weight)]
+        loss = F.cross_entropy(there[0], there[1], weight=there[2], **options)
+        assert [site.op for site in syncs.sites] == ["aten::masked_select"]
+        torch.testing.assert_close(loss.cpu(), F.cross_entropy(scores, labels, weight=weight, **options))
+
+
+def test_one_hot_of_other_whole_numbers_is_refused_as_by_cuda():
+    with predict_syncs(), pytest.raises(RuntimeError, match="type LongTensor"):
+        F.one_hot(torch.tensor([0, 1], dtype=torch.int32, device="cuda"))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.predict import backend, predict_syncs
 
@@ -158,7 +159,52 @@ def test_a_module_is_scripted_while_its_functions_are_followed() -> None:
     """`torch.jit.script` knows `has_torch_function` and its like by identity, so these stay what they are."""
     with predict_syncs(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)  # from 2.14 on
         values = nn.functional.dropout(on_gpu(), 0.5)
         scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Softmax(dim=-1)).eval())
         assert values.is_cuda
     assert scripted(torch.ones(3, 4)).shape == (3, 4)
+
+
+def test_the_type_of_a_tensor_is_that_of_a_cuda_tensor():
+    """As programs ask for it, and libraries that know a tensor by the name of its class."""
+    with predict_syncs():
+        kind = type(torch.ones(3, device="cuda"))
+        assert kind == torch.Tensor
+        assert kind in (list, torch.Tensor)
+        assert {torch.Tensor: "tensor"}[kind] == "tensor"
+        assert (kind.__module__, kind.__qualname__, kind.__name__) == ("torch", "Tensor", "Tensor")
+        assert kind not in (list, torch.nn.Parameter)
+        assert pickle.loads(pickle.dumps(kind)) is torch.Tensor
+
+
+def test_tensors_and_parameters_print_as_on_cuda():
+    with predict_syncs():
+        values = torch.ones(2, device="cuda")
+        assert repr(values) == "tensor([1., 1.], device='cuda:0')"
+        assert repr(torch.nn.Parameter(values)) == (
+            "Parameter containing:\ntensor([1., 1.], device='cuda:0', requires_grad=True)"
+        )
+
+
+def test_gradients_are_clipped_by_the_forms_for_lists_that_cuda_has():
+    """PyTorch chooses them by the name of the device that its C++ tells for each group of tensors."""
+    called = []
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    with predict_syncs():
+        weights = [nn.Parameter(torch.ones(3, device="cuda")) for _ in range(3)]
+        for weight in weights:
+            weight.grad = torch.ones(3, device="cuda")
+        with Names():
+            nn.utils.clip_grad_norm_(weights, 1.0)
+            nn.utils.clip_grad_value_(weights, 1.0)
+        groups = torch.utils._foreach_utils._group_tensors_by_device_and_dtype([weights])
+        assert list(groups) == [(torch.device("cuda", 0), torch.float32)]
+    assert {name for name in called if name.startswith("_foreach")} == {
+        "_foreach_norm", "_foreach_mul_", "_foreach_clamp_min_", "_foreach_clamp_max_",
+    }  # fmt: skip

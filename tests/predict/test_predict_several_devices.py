@@ -38,6 +38,12 @@ REFUSED: dict[str, Case] = {
     "segments": lambda a, b: torch.segment_reduce(a, "sum", lengths=b[0, :1].long() + 3),
     "memory": lambda a, b: a.set_(b),
     "clip": lambda a, b: torch.clamp(a, min=b),
+    "clip_by_value": lambda a, b: torch.clamp(a, min=b[0, 0]),
+    "clip_in_place_by_value": lambda a, b: a.clamp_(b[0, 0], b[1, 1]),
+    "clip_min_by_value": lambda a, b: a.clamp_min(b[0, 0]),
+    "is_in_value": lambda a, b: torch.isin(a, b[0, 0]),
+    "search_value": lambda a, b: torch.searchsorted(a[0], b[0, 0]),
+    "bucket_of_value": lambda a, b: torch.bucketize(b[0, 0], a[0]),
 }
 TAKEN: dict[str, Case] = {
     "copy": lambda a, b: a.copy_(b),

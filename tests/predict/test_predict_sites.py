@@ -16,9 +16,9 @@ from torch.profiler import record_function
 from steptrace.documents import probe
 from steptrace.documents.base import convert
 from steptrace.documents.prediction import predicted_step
-from steptrace.predict import Prediction, Rule, Site, predict_syncs
-from steptrace.predict.recorder import Syncs
-from steptrace.predict.rules import RuleTable
+from steptrace.predict import Prediction, Site, SyncRule, predict_syncs
+from steptrace.predict.sync_rules import SyncRules
+from steptrace.predict.syncs import Syncs
 
 HERE = __file__
 
@@ -219,7 +219,7 @@ def library():
 
 @pytest.mark.usefixtures("library")
 def test_a_custom_operator_is_unknown_until_it_has_a_rule():
-    rule = Rule("steptrace_sites_test::twice", "stream", lambda _: 1, "its kernel's source", "it waits")
+    rule = SyncRule("steptrace_sites_test::twice", "stream", lambda _: 1, "its kernel's source", "it waits")
     with predict_syncs() as unknown:
         assert torch.ops.steptrace_sites_test.twice(torch.ones(2, device="cuda")).is_cuda
     with predict_syncs(rules=[rule]) as judged:
@@ -231,8 +231,8 @@ def test_a_custom_operator_is_unknown_until_it_has_a_rule():
 
 
 def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s():
-    def waits(op: str, number: int) -> Rule:
-        return Rule(op, "stream", number, "a source", "a reason")
+    def waits(op: str, number: int) -> SyncRule:
+        return SyncRule(op, "stream", number, "a source", "a reason")
 
     def counted() -> int:
         before = Syncs.active.total
@@ -243,7 +243,7 @@ def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s():
         assert counted() == 1
     with predict_syncs(rules=[waits("nonzero", 2)]) as syncs:
         assert counted() == 2
-        syncs.rules = RuleTable([waits("nonzero", 3)])
+        syncs.rules = SyncRules([waits("nonzero", 3)])
         assert counted() == 3
     with predict_syncs(rules=[waits("masked_fill_", 2)]) as syncs:
         assert counted() == 1  # all others are forgotten
@@ -261,7 +261,7 @@ def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s():
         lambda: torch.linalg.eigh(torch.eye(2, device="cuda")),
         lambda: torch.linalg.svd(torch.eye(2, device="cuda")),
         lambda: torch.compile(lambda x: x)(torch.ones(1, device="cuda")),
-        lambda: torch.eye(2).to_sparse().to("cuda"),
+        lambda: torch.sparse.softmax(torch.eye(2, device="cuda").to_sparse(), 1),
         lambda: torch.cuda.empty_cache(),
     ],
 )

@@ -10,8 +10,8 @@ from torch.utils import _foreach_utils
 
 from steptrace.errors import PredictError
 from steptrace.predict import backend, cuda_api, predict_syncs
-from steptrace.predict.rule import KINDS
-from steptrace.predict.rules import RULES
+from steptrace.predict.sync_rule import KINDS
+from steptrace.predict.sync_rules import RULES
 
 
 def state() -> dict[str, object]:

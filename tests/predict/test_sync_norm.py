@@ -46,7 +46,9 @@ def test_values_and_gradients_are_those_of_a_batch_norm(group, dtype):
             made = SyncBatchNorm.apply(
                 values, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps, norm.momentum, world, 1
             )
-            assert [(site.op, site.count) for site in syncs.sites] == [("aten::index", 3)]
+            assert [(site.op, site.label, site.count) for site in syncs.sites] == [
+                ("aten::index", "SyncBatchNorm.forward", 3)
+            ]
             assert any("_allgather_base_" in call.name for call in syncs.operators)
             return made
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from steptrace.engine.frames import trace_file_name
+from steptrace.estimate.driver import driver_facts
+from steptrace.estimate.gpus import gpu_named
 from steptrace.predict import Syncs, memory, predict_syncs
 
 SIDE = 512  # above the size from which on a tensor has no values
@@ -105,15 +107,17 @@ def test_a_large_weight_is_not_initialised_on_the_host_and_a_small_one_is():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "masked", "name"),
+    ("gpu", "dtype", "masked", "name"),
     [
-        (torch.bfloat16, False, "aten._scaled_dot_product_flash_attention.default"),
-        (torch.float32, False, "aten._scaled_dot_product_efficient_attention.default"),
-        (torch.bfloat16, True, "aten._scaled_dot_product_efficient_attention.default"),
+        ("H100", torch.bfloat16, False, "aten._scaled_dot_product_cudnn_attention.default"),
+        ("H100", torch.float32, False, "aten._scaled_dot_product_efficient_attention.default"),
+        ("H100", torch.bfloat16, True, "aten._scaled_dot_product_cudnn_attention.default"),
+        ("L4", torch.bfloat16, False, "aten._scaled_dot_product_flash_attention.default"),
+        ("L4", torch.bfloat16, True, "aten._scaled_dot_product_efficient_attention.default"),
     ],
 )
-def test_attention_is_the_operator_that_a_gpu_takes(dtype, masked, name):
-    with predict_syncs() as syncs:
+def test_attention_is_the_operator_that_a_gpu_takes(gpu, dtype, masked, name):
+    with predict_syncs(driver=driver_facts(gpu_named(gpu))) as syncs:
         q = torch.rand(4, 8, 128, 64, device="cuda", dtype=dtype, requires_grad=True)
         mask = torch.ones(128, 128, dtype=torch.bool, device="cuda") if masked else None
         nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask).sum().backward()

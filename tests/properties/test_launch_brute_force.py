@@ -84,6 +84,18 @@ def _left_over(made: Made) -> list[bool]:
     return [recorded and owner is None and w.start < first for w, owner in zip(made.works, made.owner, strict=True)]
 
 
+def _outside_steps(made: Made) -> list[bool]:
+    """Of each activity, whether it is of no step: left over, or launched before or after all steps."""
+    steps = made.trace.steps
+    if not len(steps):
+        return _left_over(made)
+    first, last = steps["ts"].min(), (steps["ts"] + steps["host_dur"]).max()
+    return [
+        earlier or (owner is not None and not first <= owner[1] < last)
+        for earlier, owner in zip(_left_over(made), made.owner, strict=True)
+    ]
+
+
 def _points(works: list[Work]) -> set[int]:
     return {point for work in works for point in range(work.start, work.start + work.length)}
 
@@ -162,7 +174,7 @@ def _check_copies(works: list[Work], made: Made) -> None:
     rates = measured_copies.copy_rates(made.trace)
     table = measured_copies.copies(made.trace)
     moved = [w for w in works if w.kind == "memory"]
-    own = [w for w, earlier in zip(works, _left_over(made), strict=True) if w.kind == "memory" and not earlier]
+    own = [w for w, outside in zip(works, _outside_steps(made), strict=True) if w.kind == "memory" and not outside]
     assert len(table) == bool(own)
     if not own:
         return
@@ -186,7 +198,9 @@ def _check_copies(works: list[Work], made: Made) -> None:
 
 def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
     points = {kind: _points([w for w in works if w.kind == kind]) for kind in _NAMES}
-    compute, comm, memory = points["compute"], points["comm"], points["memory"]
+    compute = points["compute"]
+    comm = points["comm"]
+    memory = points["memory"]
     whole = steps.gpu_time(made.trace)
     assert (whole.comm_ns, whole.memory_ns, whole.comm_compute_overlap_ns) == (
         len(comm), len(memory), len(comm & compute)

@@ -18,7 +18,7 @@ from steptrace.trace.model import Trace
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
 _ACTIVITY = st.tuples(
     st.sampled_from(sorted(_NAMES)),
-    st.integers(0, 60),  # start
+    st.integers(1, 60),  # start: a record at 0 of length 0 is one that the profiler did not fill in
     st.integers(0, 15),  # length
     st.integers(7, 9),  # stream
     st.integers(0, 60),  # launch before the start, 0 for none

@@ -23,8 +23,8 @@ from steptrace.files import write_text
 from steptrace.report import diff as diff_page
 from steptrace.report import results as results_page
 from steptrace.report.index import render_index
-from steptrace.report.notebook import render_study
 from steptrace.report.study import load_study
+from steptrace.report.study_page import render_study
 from steptrace.report.trace import page as trace_page
 
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ HYPOTHESES = {
     "sort": "counting distinct labels by sorting removes `unique`",
     "ignore_index": "nothing depends on data any more, so nothing waits",
 }
-CODE = "/home/ada/lab/src/steptrace/workloads/masked_losses.py"
+CODE = "/home/user/lab/src/steptrace/workloads/masked_losses.py"
 
 
 def site(line: int, op: str, label: str, code: str, **more: object) -> Json:
@@ -204,7 +204,11 @@ def traced(total: float, gpu_parts: Json | None = None, sites: Sequence[Json] = 
     return {
         "overview": {**overview, "parts_ns": {name: round(ms * 1e6) for name, ms in parts.items()}},
         "labels": [{"label": label, "host_ns": round(ms * 1e6)} for label, ms in sections.items()],
-        "syncs": {"sites": list(sites), "ceiling_ns": 9_000_000 if sites else None},
+        "syncs": {
+            "sites": list(sites),
+            "ceiling_ns": 9_000_000 if sites else None,
+            "blocked_ns": sum(site["blocked_ns"] for site in sites) if gpu_parts else None,
+        },
         "quality": {"steps": 1},
     }
 
@@ -365,6 +369,7 @@ def matrix_study(results: Path) -> Path:
                 f"{name}{tail}", medians, ratio=ratio(value, value * 0.995, value * 1.005, verdict),
                 trace=traced(12 * scale, mask=0.4 * scale),
                 syncs={"predicted_per_step": next(syncs)},
+                entry=name, cell={"data.batch_size": str(batch), "precision": "bf16"},
             )  # fmt: skip
     return build.write()
 
@@ -435,7 +440,10 @@ def _write_pages(folder: Path) -> None:
     trace_page.write(summaries["trace"], made["trace"])
     trace_page.write(summaries["cpu_trace"], made["cpu_trace"])
     cpu, gpu = (read(comparisons[name], Comparison) for name in ("cpu", "gpu"))
-    write_text(made["results"], results_page.page_html(compare_results([("cpu.json", cpu), ("gpu.json", gpu)])))
+    write_text(
+        made["results"],
+        results_page.page_html(compare_results([("cpu.json", cpu), ("gpu.json", gpu), ("again.json", cpu)])),
+    )
     sides = read_sides([folder / "trace.json.gz"], [folder / "cpu_trace.json.gz"])
     write_text(made["diff"], diff_page.page_html(diff(*sides)))
 

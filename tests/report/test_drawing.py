@@ -7,9 +7,10 @@ import pytest
 
 from documents import fill
 from steptrace.documents.memory import DeviceMemory
-from steptrace.documents.timeline import Timeline
-from steptrace.report.draw import Drawing, Piece, bar_cell, ticks, timeline_figure
-from steptrace.report.page.parts import keyed_bar
+from steptrace.report.charts.cells import Piece, bar_cell
+from steptrace.report.charts.scale import ticks
+from steptrace.report.charts.svg import Drawing
+from steptrace.report.page.section import keyed_bar
 from steptrace.report.trace.memory import memory_curve
 
 
@@ -55,26 +56,6 @@ def test_a_bar_without_pieces_is_left_out_and_the_others_name_theirs():
 
 def test_memory_without_a_curve_is_not_drawn():
     assert memory_curve(fill(DeviceMemory, {"device_type": "cuda", "curve": []}), "x") is None
-
-
-def lanes(**parts: list[int]) -> str:
-    return str(timeline_figure(fill(Timeline, {"span_ns": 4_000_000, "lanes": [{"name": "GPU", "parts": parts}]})))
-
-
-def test_pieces_alike_are_one_box_and_parts_stand_on_each_other():
-    picture = lanes(compute=[0, 60, 60, 100], idle_sync=[0, 40, 40, 0])
-    assert 'viewBox="0 0 4 100"' in picture
-    assert '<path fill="var(--blue)" d="M1 40h2v60h-2zM3 0h1v100h-1z"/>' in picture
-    assert '<path fill="var(--vermillion)" d="M1 0h2v40h-2z"/>' in picture
-    assert "M0 88h1v12h-1z" in lanes(sync=[1, 0])  # what runs shortly is still seen
-
-
-def test_every_lane_says_in_words_what_is_on_it_and_the_axis_its_unit():
-    picture = lanes(compute=[100], idle_sync=[0])
-    assert 'aria-label="GPU: compute, idle after a sync"' in picture
-    assert '<span class="key vermillion">idle after a sync</span>' in picture
-    assert "Time in ms" in picture
-    assert "<script" not in lanes(**{'"><script>alert(1)</script>': [9]})
 
 
 @pytest.mark.parametrize("scale", [1, 8, 9, 1_000, 8_000, 76_800_000])

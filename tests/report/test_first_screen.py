@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from report.conftest import BASE, ratio, traced
-from steptrace.report.draw import Scale
-from steptrace.report.page.findings import device_of_study, recommended
+from steptrace.findings.recommended import recommended
+from steptrace.report.charts.scale import Scale
+from steptrace.report.page.findings import device_of_study
 from steptrace.report.study import findings, first_screen, load_study, step_times, syncs, variants
 from steptrace.report.study.first_screen import against_baseline
 from steptrace.report.study.variants import MOST_ROWS, care, variants_shown
@@ -167,14 +168,21 @@ def test_a_badge_beside_the_title_says_whose_times_these_are(study_builder, gpu,
     assert (device_of_study(study) is None) == (words is None)
 
 
-def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study_builder):
+def test_beside_syncs_stand_operators_or_where_a_gpu_ran_how_busy_it_was(study_builder):
     screen = str(first_screen(base_and_fast(study_builder)))
     assert ">Operators per step</th>" in screen
-    assert re.search(r'class="num launched"[^>]*>123<', screen)
-    study_builder.add("traced", [20.0], kernels_per_step=45)
+    assert re.findall(r'class="num used"[^>]*>(\d+)<', screen) == ["412", "123"]
+    study_builder.add("traced", [20.0], gpu_busy_pct=45.2, nvml_util_pct=99.0)
+    study_builder.add("sampled", [20.0], nvml_util_pct=98.0)
     screen = str(first_screen(study_builder.study()))
-    assert ">Kernels per step</th>" in screen
-    assert re.search(r'class="num launched"[^>]*>45<', screen)
+    assert ">GPU busy</th>" in screen
+    assert re.findall(r'class="num used"[^>]*>([\d.]+ %)', screen) == ["45 %", "98 %"]
+    assert screen.count("NVML") == 1
+
+
+def test_each_run_is_a_dot_on_the_scale_of_the_intervals(study_builder):
+    screen = str(first_screen(base_and_fast(study_builder)))
+    assert screen.count('class="run"') == 4  # two runs of each
 
 
 def test_a_profile_far_slower_than_the_step_is_marked(study_builder):
@@ -196,9 +204,10 @@ def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_stept
 def test_variants_that_were_measured_differently_are_named_with_their_steps(study_builder):
     study_builder.add("base", [30.0], overrides=["loss=a", "profile=light", "scale.timed_steps=8"], steps=8)
     study_builder.add("fast", [20.0], overrides=["loss=b"])
-    page = str(variants(study_builder.study()))
-    assert "Measured differently from the others: <code>base</code>, by <code>profile=light</code> and" in page
-    assert "(8 timed steps in all)" in page
+    notes = care(study_builder.study())
+    assert len(notes) == 1
+    assert [part for part in ("`base`", "`profile=light`", "`scale.timed_steps=8`", "8 ") if part not in notes[0]] == []
+    assert "fast" not in notes[0]
 
 
 def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_builder):
@@ -211,7 +220,8 @@ def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_b
 
 def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_builder):
     source = {"file": "lab/losses.py", "line": 57}
-    at_source = {"claim": "it waits at lab/losses.py:57", "advice": "Keep `x` on the device. It is read later."}
+    parts = ("Keep `x` on the device.", "It is read later.")
+    at_source = {"claim": "it waits at lab/losses.py:57", "advice": " ".join(parts), "advice_parts": parts}
     elsewhere = {"claim": "two places wait", "advice": "Replace both."}
     study_builder.add("boolean_mask", [100.0], ratio=BASE, samples_per_step=32)
     study_builder.comparison["findings"] = [
@@ -255,3 +265,30 @@ def test_a_variant_that_failed_is_the_last_row_and_says_why(study_builder):
     assert "broken" in row
     assert "ValueError: not a number" in row[: row.index("</tr>")]
     assert screen.index('class="ended-badly"') > screen.index("base")
+
+
+def test_the_section_that_tells_variants_apart_has_a_column_first_where_the_step_hides_it(study_builder):
+    study_builder.comparison["baseline"] = "base"
+    for name, sections in (("base", {"calc loss": 3.0, "forward": 8.0}), ("fused", {"calc loss": 0.5, "forward": 8.0})):
+        study_builder.add(name, [30.0, 30.1], ratio=BASE if name == "base" else None, synced_sections_ms=sections)
+    screen = first_screen(study_builder.study())
+    heads = re.findall(r"<th[^>]*>(.*?)</th>", screen, re.DOTALL)
+    positions = [index for index, head in enumerate(heads) if "calc loss" in head]
+    assert positions == [1]
+    assert "500 µs" in screen
+    assert "3.00 ms" in screen
+
+
+def test_variants_that_do_not_run_here_are_named_with_their_reason(study_builder):
+    study_builder.add("base", [30.0, 30.1], ratio=BASE)
+    study_builder.comparison["skipped"] = [
+        {"name": "triton", "reason": "package_missing", "packages": ["triton"]},
+        {"name": "pinned", "reason": "other_scale", "scales": ["gpu"]},
+    ]
+    notes = [
+        text for text in re.findall(r"<p[^>]*>(.*?)</p>", first_screen(study_builder.study())) if "skipped" in text
+    ]
+    assert len(notes) == 2
+    assert "<code>triton</code>" in notes[0]
+    assert "<code>pinned</code>" in notes[1]
+    assert "gpu" in notes[1]

@@ -7,16 +7,20 @@ import pytest
 
 from documents import an_estimate
 from report.conftest import StudyBuilder, traced
-from steptrace.report.notebook import render_study
+from steptrace.report.study_page import render_study
 
 pytestmark = pytest.mark.browser
 
-PHONE, TABLET, LAPTOP = (390, 844), (768, 1024), (1440, 900)
+PHONE = (390, 844)
+TABLET = (768, 1024)
+LAPTOP = (1440, 900)
+KEEP = "Keep mask {} as a tensor, by torch.where(mask, a, b) or by a multiplication."
 ADVICE = [
     {"rule": f"rule_{n}", "severity": "warning", "claim": "on a GPU the host would wait 6 times a step, by prediction; "
      "first at lab/steptrace/workloads/masked_losses.py:57", "cost_ns_per_step": 1_000_000,
      "source": {"file": "lab/steptrace/workloads/masked_losses.py", "line": 57}, "variant": "the_mask",
-     "advice": f"Keep mask {n} as a tensor, by torch.where(mask, a, b) or by a multiplication. It is shorter. So is b."}
+     "advice": f"{KEEP.format(n)} It is shorter. So is b.",
+     "advice_parts": [KEEP.format(n), "It is shorter. So is b."]}
     for n in range(3)
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 
 from steptrace import report
 from steptrace.report import diff, notebook, results  # noqa: F401  (with them all kinds of documents are there)
-from steptrace.report.page.markup import definitions, page
+from steptrace.report.page.markup import definitions, inline_code, page
 
 
 def test_the_policy_names_the_script_that_is_there():
@@ -21,6 +21,7 @@ def test_the_policy_names_the_script_that_is_there():
     assert html.index("Content-Security-Policy") < html.index("<style>")
 
 
+NOWRAP = '<span class="nowrap">'
 _SECTIONS = "".join(
     path.read_text(encoding="utf-8")
     for path in Path(report.__file__).parent.rglob("*")
@@ -38,3 +39,25 @@ def test_each_is_declared(name):
     (definition,) = definitions([name])
     assert definition.term
     assert definition.meaning.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("aten::max_pool2d_with_indices_backward", ["aten::", "max_", "pool2d_", "with_", "indices_", "backward"]),
+        ("torch.backends.cudnn.benchmark", ["torch.", "backends.", "cudnn.", "benchmark"]),
+        ("short_name", ["short_name"]),
+        ("folder/of_models/model.py:379", ["folder/", "of_", "models/", "model.", f"{NOWRAP}py:379</span>"]),
+    ],
+)
+def test_a_long_name_within_a_sentence_may_break_after_its_parts(name, parts):
+    shown = "<wbr>".join(parts)
+    boxed = f'<span class="long">{shown}</span>' if len(parts) > 1 else shown
+    assert inline_code(f"it calls {name} here") == f"it calls {boxed} here"
+
+
+def test_code_with_spaces_is_one_piece_of_code_and_no_box_begins_within_it():
+    shown = inline_code("call `torch.compile(mode_of_model, and_its_long_options)` or (`a_name_of_more_than_twenty`).")
+    assert shown.count("<code>") == shown.count("</code>") == 2
+    assert shown.count('<span class="long">(<code>a_') == shown.count("</code>).</span>") == 1
+    assert shown.count("<span") == 1

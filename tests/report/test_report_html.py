@@ -6,15 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
+from figures import figures_in
 from report.conftest import BASE, ratio, traced
+from shown import Page
 from steptrace.documents.finding import Finding
 from steptrace.documents.variant import Equivalence
+from steptrace.format import capitalised
 from steptrace.report import study as sections
-from steptrace.report.notebook import render_study
-from steptrace.report.page.markup import breakable, inline_code, sentence
+from steptrace.report.page.markup import breakable, inline_code
 from steptrace.report.study import findings, load_study
 from steptrace.report.study.step_times import load_steps, steps_in_order
+from steptrace.report.study.syncs import removals
 from steptrace.report.study.variants import endings, errors_to_reference
+from steptrace.report.study_page import render_study
 
 HOSTILE = r"""<img src=x onerror="alert('a')"> & {{ 7 * 7 }} \1 $x_1$"""
 
@@ -39,7 +43,7 @@ def test_numbers_of_samples_that_differ_are_shown(study_builder):
     table = sections.variants(study_builder.study())
     large = row(table, "large")
     assert (large["Samples"], large["Samples a second"]) == ("32", "641")
-    assert "Steps take 8 to 32 samples: ratio and verdict compare steps." in text_of(table)
+    assert [8, 32] in [figures_in(note) for note in Page(table).with_class("note")]
     study_builder.comparison["variants"][1]["samples_per_step"] = 8
     assert "Samples" not in text_of(sections.variants(study_builder.study()))
 
@@ -63,7 +67,7 @@ def all_parts(path: Path) -> str:
     study = load_study(path)
     of_study = ("first_screen", "variants", "syncs", "method")
     parts = [getattr(sections, name)(study) for name in of_study]
-    parts += [sections.subject(study, one.name) for one in sections.subjects()]
+    parts += [sections.subject_section(study, subject.name) for subject in sections.subjects()]
     parts += [sections.step_times(study, path), sections.provenance(study, path), sections.findings(study.findings)]
     # Plain strings, since a Markup escapes the strings that it is added to.
     return "".join(str(part) for part in parts if part is not None)
@@ -78,7 +82,6 @@ def test_a_cpu_study_says_what_it_did_not_measure(make_study):
     assert cells["Step time"] == "12.4 ms"
     assert (cells["Ratio"], cells["Verdict"]) == ("1.00×", "baseline")
     shown = text_of(table)
-    assert "Without a GPU, GPU utilisation is not measured." in shown
     for absent in ("Multiprocessors", "Host blocked", "Gates"):
         assert absent not in shown + text_of(sections.syncs(study))
 
@@ -124,7 +127,7 @@ def test_failed_variants_are_marked_with_their_last_log_lines(make_study):
     assert row(page, "ignore_index")["Runs"] == "2 of 3"
     assert "Runs 0, 1 and 2: failed, exit code 1" in text_of(page)
     assert "Run 2: killed, signal 9" in text_of(page)
-    assert "It left no log." in page
+    assert page.count("no-log") == 1
     assert "step 3\nstep 4</pre>" in page
 
 
@@ -173,16 +176,16 @@ def test_one_run_has_no_verdict_and_no_interval(make_study):
 
 
 def test_a_study_where_everything_failed_still_has_every_section(make_study):
-    page = text_of(all_parts(make_study("all_failed")))
-    assert "Not measured: syncs need a GPU" in page
-    assert "No findings." in page
-    assert "Unknown: no run lived long enough to record it" in page
-    assert "No module named" in page
+    html = all_parts(make_study("all_failed"))
+    assert 'data-known="unknown"' in html
+    assert 'class="empty"' in html
+    assert "No module named" in text_of(html)
 
 
 def test_predicted_sites_are_called_predicted(make_study):
-    page = text_of(sections.syncs(load_study(make_study("cpu"))))
-    assert "Predicted, not measured: these runs had no GPU" in page
+    html = sections.syncs(load_study(make_study("cpu")))
+    page = text_of(html)
+    assert 'data-known="predicted"' in html
     assert "workloads/masked_losses.py:52 in BooleanMaskLoss.__call__ labels = torch.unique(target)" in page
     assert "Host blocked" not in page
 
@@ -197,20 +200,20 @@ def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder):
     assert "train.py:31 (in accelerate/utils/operations.py:160)" in page
 
 
-@pytest.mark.parametrize(
-    ("batch", "steps"),
-    [
-        (64, "Each variant's second training step was"),
-        (None, "24 steps of each variant's program were"),
-    ],
-)
-def test_a_prediction_names_the_steps_that_were_followed(study_builder, batch, steps):
+def without_syncs(page):
+    """The sentence on the variants without syncs."""
+    return text_of(re.search(r'<p class="without">(.*?)</p>', page, re.DOTALL).group(1))
+
+
+@pytest.mark.parametrize(("batch", "named"), [(64, ("second", "64")), (None, ("24",))])
+def test_a_prediction_names_the_steps_that_were_followed(study_builder, batch, named):
     """A program may make a sync every 50 steps: a reader of its zero has to know that few were followed."""
     syncs = {"predicted_per_step": 0, "predicted_batch_size": batch, "predicted_steps": 1 if batch else 24}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=[])
-    page = text_of(sections.syncs(study_builder.study()))
-    assert f"{steps} followed in software" in page
-    assert "No sync in a step, predicted: all variants" in page
+    page = sections.syncs(study_builder.study())
+    lead = text_of(re.search(r'<p class="lead".*?</p>', page, re.DOTALL).group(0))
+    assert [word for word in named if word not in lead] == []
+    assert "predicted: all" in without_syncs(page)
 
 
 def test_a_variant_whose_rare_steps_were_not_followed_is_not_without_syncs(study_builder):
@@ -218,9 +221,22 @@ def test_a_variant_whose_rare_steps_were_not_followed_is_not_without_syncs(study
         syncs = {"predicted_per_step": 0, "predicted_steps": 30}
         branches = [{"file": "train.py", "line": 31, "every": every}]
         study_builder.add(name, [1.0], syncs=syncs, predicted_sites=[], predicted_branches=branches)
-    page = text_of(sections.syncs(study_builder.study()))
-    assert "No sync in a step, predicted: often ." in page
-    assert "train.py:31 does something else every 500 steps, and 30 were followed" in page
+    page = sections.syncs(study_builder.study())
+    assert "often" in without_syncs(page)
+    assert "rarely" not in without_syncs(page)
+    summary = text_of(re.search(r"<summary>(.*?)</summary>", page, re.DOTALL).group(1))
+    assert [word for word in ("rarely", "train.py:31", "500", "30") if word not in summary] == []
+
+
+def test_a_variant_that_waits_for_a_later_step_is_not_without_syncs(study_builder):
+    awaited = [{"file": "train.py", "line": 31, "awaits": "number", "in_steps": 970}]
+    syncs = {"predicted_per_step": 0, "predicted_steps": 30}
+    for name, branches in (("often", []), ("waits", awaited)):
+        study_builder.add(name, [1.0], syncs=syncs, predicted_sites=[], predicted_awaited=branches)
+    page = sections.syncs(study_builder.study())
+    assert "waits" not in without_syncs(page)
+    summary = text_of(re.search(r"<summary>(.*?)</summary>", page, re.DOTALL).group(1))
+    assert [word for word in ("train.py:31", "970", "30") if word not in summary] == []
 
 
 def test_the_copy_of_the_batch_is_called_so(study_builder):
@@ -241,16 +257,17 @@ def test_what_the_prediction_does_not_cover_is_listed(study_builder):
     cells = row(sections.variants(study), "boolean_mask")
     assert (cells["Syncs per step, predicted"], cells["Not covered"]) == ("0", "1")
     page = text_of(sections.syncs(study))
-    assert "(a batch of 16)" in page
-    assert "torch.compile at own.py:3 : runs uncompiled here" in page
-    assert "Per step: 0 predicted, 1 operation not covered" in page  # also where the block is folded
+    assert "a batch of 16" in page
+    assert "torch.compile at own.py:3 (runs uncompiled here)" in page
+    assert "0 predicted, 1 operation" in page  # also where the block is folded
 
 
 def test_measured_sites_carry_their_cost(make_study):
-    page = text_of(sections.syncs(load_study(make_study("gpu"))))
+    html = sections.syncs(load_study(make_study("gpu")))
+    page = text_of(html)
     first = page.index("background = torch.nonzero")
     assert "aten::nonzero d2h_copy non_zero loss 1 91.4 ms 310 µs" in page[first : first + 200]
-    assert "No sync in a step: ignore_index ." in page
+    assert "ignore_index" in without_syncs(html)
 
 
 def test_findings_carry_evidence_advice_and_counter_check(make_study):
@@ -269,7 +286,8 @@ def test_findings_carry_evidence_advice_and_counter_check(make_study):
         (
             "cpu",
             [
-                "python -m steptrace.train results/masked_loss/VARIANT/config.yaml --out out/VARIANT --repeat 0",
+                "python -m steptrace.jobs.supervise --out out/VARIANT",
+                "--variant results/masked_loss/VARIANT/config.yaml --repeat 0",
                 "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d",
                 "uncommitted changes",
             ],
@@ -330,7 +348,21 @@ def test_the_scale_of_steps_is_that_of_timed_ones_and_longer_ones_are_cut_off(st
     heights = [float(point.split(",")[1]) for point in points.split()]
     (top, height) = map(float, re.findall(r'<rect x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', chart)[0])
     assert heights[0] == min(heights) == top
-    assert max(heights[5:]) < top + height / 2  # a timed step takes more than half of the scale
+    timed = heights[5:25]
+    assert max(timed) - min(timed) > height / 2  # their differences take more than half of the scale
+
+
+def test_the_steps_of_all_variants_are_drawn_on_one_scale_and_runs_have_a_key(study_builder):
+    study_builder.add("slow", [10.0, 10.1])
+    study_builder.add("fast", [9.0, 9.1])
+    chart = chart_of(study_builder.write())
+    ticks = re.findall(r'y="([\d.]+)" text-anchor="end">([^<]+)<', chart)
+    slow, fast = ticks[: len(ticks) // 2], ticks[len(ticks) // 2 :]
+    assert [words for _, words in slow] == [words for _, words in fast]
+    assert re.findall(r">(run \d)<", chart) == ["run 0", "run 1"]
+    strokes = re.findall(r'<polyline [^>]*stroke="([^"]+)"', chart)
+    assert strokes[:2] == strokes[2:]
+    assert strokes[0] != strokes[1]
 
 
 def test_long_names_are_shortened_in_charts_only(study_builder):
@@ -368,14 +400,12 @@ def test_findings_of_one_rule_share_its_advice_and_the_worst_severity():
     [
         ("the GPU waits for launches", "The GPU waits for launches"),
         ("all-reduces are small: 8 a step", "All-reduces are small: 8 a step"),
-        ("masked_losses.py:12 makes the host wait", "masked_losses.py:12 makes the host wait"),
-        ("train.py:12 makes the host wait", "train.py:12 makes the host wait"),
-        ("aten::mul_ is called 9 times", "aten::mul_ is called 9 times"),
+        ("`aten::mul_` is called 9 times", "`aten::mul_` is called 9 times"),
         ("12 % of the step", "12 % of the step"),
     ],
 )
 def test_a_claim_starts_as_a_sentence_does_but_names_stay(claim, shown):
-    assert sentence(claim) == shown
+    assert capitalised(claim) == shown
 
 
 def test_a_page_of_200_variants_stays_small(study_builder, tmp_path):
@@ -397,7 +427,7 @@ def test_a_page_of_200_variants_stays_small(study_builder, tmp_path):
     render_study(study_builder.write(), page)
     assert page.stat().st_size < 1_000_000
     words = text_of(page.read_text())
-    assert "185 more variants are not shown here" in words
+    assert "185 more variants" in words
     assert "480 more runs ended well" in words
 
 
@@ -441,18 +471,31 @@ def test_what_each_site_costs_at_most_stands_on_the_page(study_builder):
     diff = {"basis": "measured", "sites": [sync_change(38, 1, 0)]}
     page = syncs_against_baseline(study_builder, base, sync_diff=diff)
     assert re.search(r"masked_losses.py:38 aten::nonzero 1 9\.00 ms 8\.00 ms 8\.50 ms", page)
-    assert "Without its syncs a step is at most 9.00 ms shorter" in page
+    assert page.count("9.00 ms") == 2  # in the table, and what the step saves without its syncs
 
 
-def test_of_many_variants_with_one_finding_the_first_are_shown_and_the_others_named(study_builder):
-    uneven = [
-        {"rule": "noise", "severity": "info", "claim": f"uneven {n}", "advice": "Free the machine.", "variant": f"v{n}"}
-        for n in range(9)
+def a_shared_finding(severity: str, n: int, line: int = 7) -> dict[str, Any]:
+    return {
+        "rule": "slow_kernels", "severity": severity, "claim": f"slow {n}", "advice": "Look.", "variant": f"v{n}",
+        "cost_ns_per_step": 1_000_000 * (n + 1), "source": {"file": "a.py", "line": line},
+    }  # fmt: skip
+
+
+def test_what_variants_share_is_told_once_of_the_costliest_and_severe_findings_of_each():
+    page = text_of(findings([fill(Finding, a_shared_finding("warning", n)) for n in range(3)]))
+    assert [f": slow {n} " in page for n in range(3)] == [False, False, True]
+    assert re.findall(r"Also in v1 , v0 : at most ([\d. ms]+) to ([\d. ms]+) per step", page) == [
+        ("1.00 ms", "2.00 ms")
     ]
-    study_builder.comparison["findings"] = uneven
-    study_builder.add("v0", [20.0])
-    page = text_of(findings(study_builder.study().findings))
-    assert page.count(": uneven ") == 6
+    apart = text_of(findings([fill(Finding, a_shared_finding("warning", n, line=n)) for n in range(3)]))
+    severe = text_of(findings([fill(Finding, a_shared_finding("high", n)) for n in range(3)]))
+    for each in (apart, severe):
+        assert [f": slow {n} " in each for n in range(3)] == [True, True, True]
+
+
+def test_of_many_severe_findings_the_first_are_shown_and_the_other_variants_named():
+    page = text_of(findings([fill(Finding, a_shared_finding("high", n)) for n in range(9)]))
+    assert page.count(": slow ") == 6
     assert "Also v6 , v7 , v8 : figures in comparison.json." in page
 
 
@@ -468,3 +511,19 @@ def test_every_table_is_the_one_component(pages, name):
     tables = re.findall(r"<table[^>]*>", pages[name].read_text(encoding="utf-8"))
     assert tables
     assert all('class="compact sortable' in table for table in tables)
+
+
+def test_blocked_time_stands_beside_what_a_step_gains(make_study):
+    study = load_study(make_study("gpu"))
+    (row, *_) = [row for row in removals(study) if row.name == "ignore_index"]
+    baseline, variant = (next(v for v in study.variants if v.name == name) for name in (row.baseline, row.name))
+    steps = baseline.trace.quality.steps
+    assert row.baseline_blocked_ms == pytest.approx(baseline.trace.syncs.blocked_ns / steps / 1e6)
+    assert row.blocked_ms == pytest.approx(variant.trace.syncs.blocked_ns / variant.trace.quality.steps / 1e6)
+    assert row.shorter_ms == pytest.approx(baseline.step_time_ms * (1 - 1 / variant.ratio.value))
+    assert row.low_ms <= row.shorter_ms <= row.high_ms
+    assert "ignore_index against boolean_mask : blocked" in text_of(sections.syncs(study))
+
+
+def test_without_a_gpu_no_blocked_time_stands_beside_a_gain(make_study):
+    assert removals(load_study(make_study("cpu"))) == []

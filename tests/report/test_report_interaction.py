@@ -2,7 +2,7 @@
 
 import pytest
 
-from steptrace.report.notebook import render_study
+from steptrace.report.study_page import render_study
 
 pytestmark = pytest.mark.browser
 
@@ -132,6 +132,7 @@ def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(visit, pages)
 def test_charts_are_seen_and_follow_the_theme(visit, pages):
     tab, _, _ = visit(pages["study"], 1280)
     chart = tab.locator("svg.chart").first
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert chart.bounding_box()["width"] > 300
     text = chart.locator("text", has_text="boolean_mask").first
     light = text.evaluate("e => getComputedStyle(e).fill")

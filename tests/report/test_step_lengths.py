@@ -16,9 +16,11 @@ from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary
 from steptrace.findings import with_findings, with_trace_findings
+from steptrace.findings.headline import step_lengths_of
 from steptrace.report.study.first_screen import all_findings, first_screen
 from steptrace.report.trace.page import page_html
-from steptrace.report.trace.words import TraceView, lengths, trace_views
+from steptrace.report.trace.view import TraceView, trace_views
+from steptrace.words.headline import step_lengths_texts
 
 ROOT: Final = Path(__file__).parents[2] / "reports" / "reference" / "h100"
 MS: Final = 1_000_000
@@ -56,8 +58,9 @@ def ask(view: TraceView, text: str) -> None:
     if view.step_ms is None or view.span_ms is None:
         return
     apart = abs(view.span_ms - view.step_ms) > 0.01 * view.step_ms
-    assert any("spans" in sentence for sentence in lengths(view)) == apart
-    assert all(sentence in text for sentence in lengths(view))
+    lengths = step_lengths_of(view.trace)
+    assert (lengths.span is not None) == apart
+    assert all(sentence in text for sentence in step_lengths_texts(lengths))
 
 
 def page_of(summary: Summary) -> tuple[TraceView, str]:
@@ -121,5 +124,5 @@ def test_the_unprofiled_lengths_are_named_beside_the_profiled_one() -> None:
         "step_kinds": [{"kind": "usual", "steps": 7, "of": 8, "median_ns": 27 * MS}, {"kind": "other", "of": 8}],
     }  # fmt: skip
     (view,) = trace_views(fill(Summary, {"traces": [entry]}))
-    (sentence,) = lengths(view)
+    (sentence,) = step_lengths_texts(step_lengths_of(view.trace))
     assert re.findall(r"[\d.]+(?: ms|×)", sentence) == ["28.0 ms", "27.0 ms", "125 ms", "1.84×"]

@@ -35,7 +35,7 @@ _COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync", "cudaMemcpy", "cudaMemset")
 @contextmanager
 def host_reads() -> Iterator[list[str]]:
     """What operators of a prediction give the host meanwhile, but for values that lie behind others in a tensor."""
-    from steptrace.predict.recorder import Syncs
+    from steptrace.predict.syncs import Syncs
 
     reads: list[str] = []
     ran = Syncs.ran

@@ -3,7 +3,9 @@
     python tests/standin/study_syncs.py masked_loss giou [--summary]
 
 Host syncs: predicted, warned of by PyTorch, and read from the trace. Launches and peak memory: predicted, and launched
-and allocated. Libraries' workspaces, which no estimate has, are switched off.
+and allocated. Libraries' workspaces, which no estimate has, are switched off. A call of the simulated cuDNN launches
+one kernel. An estimate of a 16-bit convolution with channels first also has the kernels by which cuDNN converts images
+to its own layout inside that call. Launches are compared without these.
 
 Each study's variants train one after the other on the stand-in device, in one process, and are predicted in another.
 Variants of several ranks train one at a time, and rank 0's figures count. How many elements masks select is computed,
@@ -13,7 +15,6 @@ torch.compile are left out.
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -23,20 +24,19 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from steptrace.analysis.build import summarize
-from steptrace.commands.predict import named_study
+from steptrace.commands.follow_study import named_study
+from steptrace.documents.estimate import Estimate
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import estimate_prediction
-from steptrace.record import read_prediction
-from steptrace.workflow.rules import launcher
+from steptrace.estimate.work import CONVERSION
+from steptrace.jobs.supervise import Job, supervise
+from steptrace.run_folder import read_prediction
 
 WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}
 
 #: A step of several ranks then takes 0.2 s or more. NCCL's watchdog looks every 0.1 s for collectives that are done,
 #: and holds their tensors until then: DistributedDataParallel's first buckets, too, which end with the warm-up steps.
 LONG_KERNEL_US = "1000"
-
-#: Of what a rank sends to the others: no record is longer.
-OBJECT_BYTES = 2**20
 
 #: At most these sizes, where a study's configuration has the key.
 LARGEST = {
@@ -45,6 +45,7 @@ LARGEST = {
     "data": {"batch_size": 4, "num_workers": 1, "pool": 2},
     "scale": {"warmup_steps": 6, "timed_steps": 2, "section_steps": 0, "input_steps": 0},
     "profile": {"warmup": 1, "active": 2},
+    "step": {"read_loss_every": 2},
 }
 
 
@@ -81,39 +82,16 @@ def predict(configs: list[str]) -> int:
 
 
 def train(configs: list[str]) -> int:
-    """Train each configuration on the devices that PyTorch has: those of one rank here, the others by `torchrun`."""
-    from steptrace.train.main import main
-
-    codes = [0]
+    """Train each configuration on the devices that PyTorch has: on this one, or by several ranks on as many."""
     for path in configs:
         ranks = OmegaConf.load(path).distributed.world_size
-        options = [path, "--out", str(Path(path).parent / "run0"), "--repeat", "0"]
-        if ranks == 1:
-            codes.append(main(options))
-        else:
-            command = [sys.executable, *launcher(ranks).split(), __file__, "--rank", *options]
-            devices = {"FAKECUDA_DEVICES": str(ranks), "FAKECUDA_KERNEL_US": LONG_KERNEL_US}
-            codes.append(subprocess.run(command, check=True, env={**os.environ, **devices}).returncode)
-    return max(codes)
-
-
-def train_rank(options: list[str]) -> int:
-    """Train as one of several ranks, which send each other objects of one size: the device cannot compare sizes."""
-    from torch import distributed as dist
-
-    from steptrace.train.main import main
-
-    gather = dist.all_gather_object
-
-    def gather_alike(values: list[Any], value: Any) -> None:
-        written = pickle.dumps(value)
-        assert len(written) <= OBJECT_BYTES
-        received: list[Any] = [None] * len(values)
-        gather(received, written.ljust(OBJECT_BYTES, b"\0"))
-        values[:] = map(pickle.loads, received)  # which ignores what follows an object
-
-    dist.all_gather_object = gather_alike
-    return main(options)
+        if ranks > 1:
+            os.environ |= {"FAKECUDA_DEVICES": str(ranks), "FAKECUDA_KERNEL_US": LONG_KERNEL_US}
+        ((job, status),) = supervise([Job(Path(path).parent / "run0", variant=Path(path))])
+        if status.status != "ok":
+            sys.stderr.write(f"{job.out}: {status.error}\n")
+            return 1
+    return 0
 
 
 def selected(prediction: Path) -> set[int]:
@@ -124,6 +102,12 @@ def selected(prediction: Path) -> set[int]:
         for call in calls
         if call["name"].startswith("aten.index.") and call["inputs"][-1]["dtype"] == "bool"
     }
+
+
+def launches_of_pytorch(estimate: Estimate) -> float:
+    """Launches per step without those by which cuDNN converts layouts inside its calls."""
+    assert estimate.launches is not None
+    return estimate.launches - sum(one.launches for one in estimate.work if one.kind == CONVERSION)
 
 
 class Figures(NamedTuple):
@@ -158,9 +142,9 @@ def table(study: str, folder: Path) -> dict[str, Figures]:
             prediction.syncs_per_step,
             warned,
             trace.syncs.per_step,
-            estimate.launches,
+            launches_of_pytorch(estimate),
             trace.launches.count / trace.overview.steps,
-            prediction["peak_memory_bytes"],
+            prediction.peak_memory_bytes or 0,
             json.loads((run / "run.json").read_text())["peak_allocated_bytes"],
         )
     return by_variant
@@ -179,7 +163,7 @@ def summary(study: str, by_variant: dict[str, Figures]) -> str:
 
 
 def _main(names: list[str]) -> int:
-    parts = {"--predict": predict, "--train": train, "--rank": train_rank}
+    parts = {"--predict": predict, "--train": train}
     if names[0] in parts:
         return parts[names[0]](names[1:])
     if "--summary" in names:

@@ -26,9 +26,16 @@ _LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}
 #: Launches of an estimate alone. One needs a sum that the device reads as 0, as it lies behind others in a tensor:
 #: nothing is selected. For a device other than CUDA's own, PyTorch adds up in a wider type in the other, and casts.
 _NOT_ON_DEVICE = {"x.repeat_interleave(i)": 1, "back(lambda t: t.renorm(2, 0, 1.0), (4, 4))": 1}
+#: Launches of the device alone. Estimates assume cuDNN, where a convolution is one kernel. Without it, PyTorch fills
+#: the result, and unfolds and multiplies each image by itself.
+_NOT_ESTIMATED = {
+    "with torch.backends.cudnn.flags(enabled=False): F.conv2d(img, torch.zeros(3, 3, 3, 3, device=d))": 4,
+}
 NAMES = [name for name, program in programs.PROGRAMS.items() if programs.available(program.needs)]
 #: A step that holds less is a matter of some blocks of 512 bytes.
 LEAST_PEAK = 2**20
+#: What layouts, sizes and arguments change by so many launches of an operator is in no estimate.
+LEFT_OUT = 2
 
 
 def _run(mode: str, settings: dict[str, str], *names: str) -> dict[str, dict[str, Any]]:
@@ -75,8 +82,8 @@ def test_launches_are_as_predicted(
 ) -> None:
     estimated = _count(predicted[name])
     counts = [_count(run[name]) for run in launched if "error" not in run[name]]
-    if not any(estimated == pytest.approx(count, rel=0.02) for count in counts):
-        assert estimated == pytest.approx(_count_of_reads(predicted[name]), rel=0.02), counts
+    if not any(estimated == pytest.approx(count, rel=0.02, abs=2 * LEFT_OUT) for count in counts):
+        assert estimated == pytest.approx(_count_of_reads(predicted[name]), rel=0.02, abs=2 * LEFT_OUT), counts
 
 
 @pytest.mark.timeout(1800)
@@ -91,18 +98,26 @@ def test_peak_memory_is_as_predicted(
         assert predicted[name]["peak"] < LEAST_PEAK
 
 
+def _is_near(row: dict[str, Any], counts: list[int]) -> bool:
+    return any(abs(_count(row) - count) <= LEFT_OUT for count in counts)
+
+
 @pytest.mark.timeout(1800)
 def test_idioms_launch_as_estimated() -> None:
     estimated = _run("predict", {}, "--idioms")
     runs = [_run("device", settings, "--idioms") for settings in (_SMALL, _FEW, _LARGE)]
-    failing, differing = set(), {}
+    failing, differing, exact = set(), {}, 0
     for code, row in estimated.items():
-        counts = [_count(run[code]) + _NOT_ON_DEVICE.get(code, 0) for run in runs if not run[code]["error"]]
+        more = _NOT_ON_DEVICE.get(code, 0) - _NOT_ESTIMATED.get(code, 0)
+        counts = [_count(run[code]) + more for run in runs if not run[code]["error"]]
         if not counts:
             failing.add(code)
-        elif _count(row) not in counts and _count(row) != _count_of_reads(row, "--idiom"):
+        elif not _is_near(row, counts) and not _is_near(row, [_count_of_reads(row, "--idiom")]):
             differing[code] = _count(row), counts
+        exact += bool(counts) and _count(row) in counts
     assert differing == {}
+    assert exact > 0.8 * len(estimated)
     table = {idiom.code for idiom in idioms.read_table()}
     assert estimated.keys() == table
+    assert _NOT_ON_DEVICE.keys() | _NOT_ESTIMATED.keys() <= table
     assert len(failing) < 0.02 * len(table)

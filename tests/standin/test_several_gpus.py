@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steptrace.record import read_status
+from steptrace.run_folder import read_status
 
 TRAINING = """
 import sys, time
@@ -33,7 +33,7 @@ def test_each_training_has_a_device_of_its_own(
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible
-    command = [sys.executable, "-m", "steptrace.train.supervise", "--gpus", "1"]
+    command = [sys.executable, "-m", "steptrace.jobs.supervise", "--gpus", "1"]
     runs = [tmp_path / f"run{k}" for k in range(trainings)]
     begun = [
         subprocess.Popen(

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from steptrace.commands.predict import named_study
-from steptrace.documents.run import Status
-from steptrace.record import read_steps, write_document
-from steptrace.train.main import run
-from steptrace.train.setup import load_config
+from steptrace.commands.follow_study import named_study
+from steptrace.jobs.supervise import Job, supervise
+from steptrace.run_folder import read_steps
 from steptrace.workflow.run_summary import summarize_run
 
 STUDY = "step_parts"
@@ -103,12 +100,8 @@ def write_config(folder: Path) -> None:
 
 def train(config: Path, out: Path, repeat: int) -> bool:
     """One run of a variant; whether no other process held up its host."""
-    run(load_config(config), out, repeat)
-    now = datetime.now(UTC).isoformat()
-    write_document(
-        out,
-        Status(status="ok", exit_code=0, signal=None, error=None, log_tail=(), started_at=now, wall_s=1.0),
-    )
+    ((_, status),) = supervise([Job(out, variant=config, repeat=repeat)])
+    assert status.status == "ok", status
     steps = read_steps(out)
     spreads = [
         float(times.max() - times.min()) for _, times in steps[steps["phase"] != "warmup"].groupby("phase")["step_ns"]

@@ -110,23 +110,23 @@ def test_times_without_any_spread() -> None:
 @given(runs_of_two)
 def test_swapping_the_two_inverts_everything(pair: tuple[list[float], list[float]]) -> None:
     medians = {"a": by_repeat(*pair[0]), "b": by_repeat(*pair[1])}
-    one, other = ratios(medians, "a")["b"], ratios(medians, "b")["a"]
-    assert one.low is not None
+    first, other = ratios(medians, "a")["b"], ratios(medians, "b")["a"]
+    assert first.low is not None
     assert other.high is not None
-    assert one.value == pytest.approx(1 / other.value)
-    assert one.low == pytest.approx(1 / other.high, rel=1e-6)
-    assert one.p_value == pytest.approx(other.p_value, abs=1e-9)
+    assert first.value == pytest.approx(1 / other.value)
+    assert first.low == pytest.approx(1 / other.high, rel=1e-6)
+    assert first.p_value == pytest.approx(other.p_value, abs=1e-9)
 
 
 @given(runs_of_two, st.floats(min_value=1e-3, max_value=1e6))
 def test_the_unit_does_not_matter(pair: tuple[list[float], list[float]], unit: float) -> None:
     medians = {"a": by_repeat(*pair[0]), "b": by_repeat(*pair[1])}
     scaled = {name: {k: unit * value for k, value in runs.items()} for name, runs in medians.items()}
-    one, other = ratios(medians, "a")["b"], ratios(scaled, "a")["b"]
-    assert one.value == pytest.approx(other.value)
-    assert one.low is not None
-    assert one.high is not None
-    assert one.low <= one.value <= one.high
+    first, other = ratios(medians, "a")["b"], ratios(scaled, "a")["b"]
+    assert first.value == pytest.approx(other.value)
+    assert first.low is not None
+    assert first.high is not None
+    assert first.low <= first.value <= first.high
 
 
 def test_typical_is_the_geometric_mean_with_a_t_interval() -> None:

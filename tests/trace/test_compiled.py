@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,12 +50,18 @@ def _outcome(path: Path, chunk: int = 1 << 20) -> dict[str, Any] | str:
 def _same(path: Path, chunk: int = 1 << 20) -> dict[str, Any] | str:
     """What is read of a file: the same as once json has decoded and written it, which knows nothing of the scanner."""
     read = _outcome(path, chunk)
-    if isinstance(read, dict):
+    # Of what is salvaged, and of stray commas, `json` cannot say anything.
+    if isinstance(read, dict) and not any("parts_left_out" in str(note) for note in read["notes"]):
         text = path.read_bytes()
         text = gzip.decompress(text) if path.suffix == ".gz" else text
+        try:
+            decoded = json.loads(repair(text))
+        except ValueError:
+            assert re.search(rb"[,\[]\s*,|,\s*\]", text)
+            return read
         with TemporaryDirectory() as folder:
             anew = Path(folder) / "trace.json"
-            anew.write_text(json.dumps(json.loads(repair(text))))
+            anew.write_text(json.dumps(decoded))
             assert read == _outcome(anew)
     return read
 
@@ -259,7 +266,7 @@ def test_a_scanner_takes_nothing_that_is_no_text() -> None:
     with pytest.raises(ValueError, match="no such form"):
         compiled.Scanner(1, [([("time", b"", 8)], [b"cpu_op\0X"], [])])
     with pytest.raises(ValueError, match="no room"):
-        compiled.Scanner(1, [([("start", b"", 8)] * 13, [], [])])
+        compiled.Scanner(1, [([("start", b"", 8)] * 15, [], [])])
     with pytest.raises(ValueError, match="endings"):
         compiled.Scanner(1, [([], [], [b"_op"] * 9)])
     with pytest.raises(ValueError, match="distinct"):

@@ -3,6 +3,7 @@
 import gzip
 import json
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import pytest
 
 from builders import AUTOGRAD, MAIN, PINNED_D2H, TraceBuilder, training_step
 from recorded import recorded
+from steptrace.analysis import summarize
+from steptrace.analysis.marks import critical_path_marks
 from steptrace.analysis.overview import kernels_per_step, operators_per_step
 from steptrace.analysis.steps import step_times
 from steptrace.analysis.syncs import sync_costs
 from steptrace.errors import ConfigError, TraceError
-from steptrace.trace.excerpt import write_excerpt
+from steptrace.trace.excerpt import RankFile, write_excerpt, write_ranks_excerpt
+from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
+from steptrace.trace.step_excerpt import step_excerpt
 
 NAMES = ("cpu_only", "event_sync", "h100_vit", "mi250", "two_ranks_1", pytest.param("nccl", marks=pytest.mark.slow))
 
@@ -168,10 +173,46 @@ def test_other_forms_of_files(tmp_path: Path, form: str) -> None:
     assert made.step == 1
     write_excerpt(source, tmp_path / "again.json.gz")
     assert (tmp_path / "again.json.gz").read_bytes() == made.path.read_bytes()
-    document = _document(tmp_path / "e.json.gz")
-    assert isinstance(document, list) is (form == "bare array")
     part = read_trace(tmp_path / "e.json.gz")
     assert _figures(part, 1) == _figures(read_trace(source), 1)
+
+
+def test_an_excerpt_beside_its_trace_is_no_trace_of_the_folder(tmp_path: Path) -> None:
+    ranks = [tmp_path / f"trace{rank}.json" for rank in range(2)]
+    ranks[0].write_bytes(_made(steps=3).text())
+    ranks[1].write_text(json.dumps(_made(steps=3).events))  # a bare array
+    for rank in ranks:
+        write_excerpt(rank, tmp_path / f"step_of_{rank.name}.gz")
+    write_ranks_excerpt([RankFile(path, rank, 0) for rank, path in enumerate(ranks)], tmp_path / "all.json.gz")
+    step = step_excerpt(read_trace(ranks[0]))
+    assert step is not None
+    (tmp_path / "step.json.gz").write_bytes(step.data)
+    assert find_traces([tmp_path]) == ranks
+    assert find_traces([tmp_path / "all.json.gz"]) == [tmp_path / "all.json.gz"]
+    for rank in ranks:
+        rank.unlink()
+    assert {path.name for path in find_traces([tmp_path])} == {
+        "all.json.gz",
+        "step.json.gz",
+        "step_of_trace0.json.gz",
+        "step_of_trace1.json.gz",
+    }
+
+
+def test_a_folder_of_excerpts_above_a_trace_is_refused_with_the_folder_to_name(tmp_path: Path) -> None:
+    """`steptrace run` leaves an excerpt beside its page, and the trace in a sub-folder."""
+    run = tmp_path / "run0"
+    run.mkdir()
+    trace = run / "trace.json"
+    trace.write_bytes(_made(steps=3).text())
+    write_excerpt(trace, tmp_path / "step.json.gz")
+    with pytest.raises(TraceError) as caught:
+        find_traces([tmp_path])
+    assert str(run) in str(caught.value)
+    write_excerpt(trace, run / "step.json.gz")
+    trace.unlink()
+    (run / ".steptrace.json").write_text("{}")  # the list of what a command wrote, as in each folder of results
+    assert find_traces([tmp_path]) == [tmp_path / "step.json.gz"]
 
 
 def test_work_whose_time_was_lost_stays_away(tmp_path: Path) -> None:
@@ -210,3 +251,50 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="this trace has none"):
         write_excerpt(builder.write(tmp_path / "no_steps.json"), out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["no_steps.json", "trace.json.gz"]
+
+
+def test_the_critical_path_is_marked_without_a_gap_and_is_passed_over_when_read(tmp_path: Path) -> None:
+    source, out = recorded("h100_vit"), tmp_path / "excerpt.json.gz"
+    made = write_excerpt(source, out, marks=critical_path_marks)
+    marks = [event for event in _events(_document(out)) if event.get("cat") == "steptrace_mark"]
+    full = read_trace(source)
+    row = int((full.steps["index"] == made.step).to_numpy().argmax())
+    for before, after in pairwise(marks):
+        assert before["ts"] + before["dur"] == after["ts"]
+    length = (marks[-1]["ts"] + marks[-1]["dur"] - marks[0]["ts"]) * 1000
+    assert int(length) == int(full.steps["dur"].iloc[row])
+    part = read_trace(out)
+    assert _figures(part, made.step) == _figures(full, made.step)
+    assert part.meta.notes == full.meta.notes
+
+
+def _two_ranks() -> list[RankFile]:
+    paths = [recorded(f"two_ranks_{rank}") for rank in range(2)]
+    ranks = summarize(paths)[0].ranks
+    assert ranks is not None
+    return [RankFile(path, wait.rank, wait.clock_offset_ns or 0) for path, wait in zip(paths, ranks.waits, strict=True)]
+
+
+def test_a_step_of_all_ranks_stands_on_one_clock_in_processes_of_each_rank(tmp_path: Path) -> None:
+    ranks, out = _two_ranks(), tmp_path / "ranks.json.gz"
+    assert ranks[1].clock_offset_ns != 0
+    made = write_ranks_excerpt(ranks, out, marks=critical_path_marks)
+    document = _document(out)
+    events = _events(document)
+    assert (len(events), document["steptraceRanks"]) == (made.events, 2)
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert {event["pid"] for event in events if event["ph"] == "X"} <= set(names)
+    for rank in ranks:
+        alone = write_excerpt(rank.path, tmp_path / "alone.json.gz", made.step)
+        kernels = [e for e in _events(_document(alone.path)) if e.get("cat") == "kernel"]
+        mine = [e for e in events if e.get("cat") == "kernel" and names[e["pid"]].startswith(f"rank {rank.rank}: ")]
+        # Both files count from the same epoch.
+        shifts = {after["ts"] - before["ts"] for before, after in zip(kernels, mine, strict=True)}
+        assert shifts == {Decimal(rank.clock_offset_ns) / 1000}
+
+
+def test_the_file_of_all_ranks_is_refused_by_an_analysis(tmp_path: Path) -> None:
+    out = tmp_path / "ranks.json.gz"
+    write_ranks_excerpt(_two_ranks(), out)
+    with pytest.raises(TraceError, match="several ranks"):
+        read_trace(out)

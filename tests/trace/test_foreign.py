@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import pickle
 import tarfile
 import zipfile
@@ -100,3 +101,91 @@ def test_other_files_are_named_with_what_to_do(tmp_path: Path, name: str) -> Non
         read_trace(path)
     assert next_step in str(error.value.next_step)
     assert "\n" not in error.value.what
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"config.json": b'{"a": 1}'}, {"notes.txt": b"a", "deep/metadata.json": b"[]"}, {"b.json.gz": b"\x1f\x8b"}],
+)
+def test_the_only_file_of_a_zip_that_holds_events_is_read(tmp_path: Path, others: dict[str, bytes]) -> None:
+    trace = read_trace(_zip(tmp_path / "traces.zip", {"out/run.json": _text(), **others}))
+    assert len(trace.ops)
+
+
+def test_a_trace_in_a_zip_needs_no_ending(tmp_path: Path) -> None:
+    assert len(read_trace(_zip(tmp_path / "traces.zip", {"out/trace": _text()})).ops)
+
+
+def test_an_empty_zip_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no file"):
+        read_trace(_zip(tmp_path / "traces.zip", {}))
+
+
+def test_a_trace_that_is_gzipped_twice_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(gzip.compress(_text())))
+    assert len(read_trace(path).ops)
+
+
+_JSON: dict[str, tuple[object, str]] = {
+    "rocprofv3": ({"rocprofiler-sdk-tool": [{"metadata": {}, "buffer_records": {}}]}, "pftrace"),
+    "execution trace": ({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 1}]}, "torch.profiler"),
+    "chakra": ({"workload_graph": [{"Id": 1}]}, "torch.profiler"),
+    "memory timeline": ([[0, 1], [[1, 2], [3, 4]]], "memory snapshot"),
+    "flight recorder": ({"version": "2.4", "pg_config": {}, "pg_status": {}, "entries": []}, "torch.profiler"),
+    "cpuprofile": ({"nodes": [{"id": 1, "callFrame": {}}], "startTime": 1}, "torch.profiler"),
+    "speedscope": ({"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": []}, "torch.profiler"),
+    "JAX": (
+        {"metadata": {"highres-ticks": True}, "traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1}]},
+        "XProf",
+    ),
+    "VizTracer": (
+        {"traceEvents": [{"ph": "X", "cat": "fee", "name": "a", "ts": 1, "dur": 1}], "viztracer_metadata": {}},
+        "vizviewer",
+    ),
+}
+_LINES = {
+    "Nsight Systems": b'{"Type":48,"TraceProcessEvent":{"startNs":"1"}}\n{"Type":79,"CudaEvent":{"startNs":"2"}}\n',
+    "Nsight Systems, strings": b'{"type":"String","id":"1"}\n{"Type":79,"CudaEvent":{"startNs":"2"}}\n',
+    "JSON Lines": b'{"name":"a","args":{"x":1},"ph":"X","ts":1}\n{"name":"b","args":{},"ph":"X","ts":2}\n',
+}
+
+
+@pytest.mark.parametrize("name", [*_JSON, *_LINES])
+def test_json_of_another_tool_is_named_with_what_to_do(tmp_path: Path, name: str) -> None:
+    content, names = (json.dumps(_JSON[name][0]).encode(), _JSON[name][1]) if name in _JSON else (_LINES[name], "")
+    path = tmp_path / "some.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError) as error:
+        read_trace(path)
+    assert names in str(error.value.next_step)
+    if names == "":
+        assert error.value.next_step is not None
+
+
+def test_large_json_of_another_tool_is_named_before_it_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_bytes(b'{"rocprofiler-sdk-tool":[{"metadata":"' + b"x" * (40 << 20) + b'"}]}')
+    with pytest.raises(TraceError) as error:
+        read_trace(path)
+    assert "pftrace" in str(error.value.next_step)
+
+
+@pytest.mark.parametrize("first", [{"nodes": [{"id": 1, "callFrame": {}}]}, {"schema": "1", "nodes": [1]}])
+def test_keys_of_other_tools_beside_events_do_not_matter(tmp_path: Path, first: dict[str, object]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(json.dumps({**first, **json.loads(_text())}).encode())
+    assert len(read_trace(path).steps) == 1
+
+
+@pytest.mark.parametrize("name", ["[TP{:02d}] 4037", "{}"])
+def test_the_merged_traces_of_several_ranks_are_refused(tmp_path: Path, name: str) -> None:
+    """Tools merge the ranks' traces for a viewer and tell them apart by the process alone, so that ids collide."""
+    content = json.loads(_text())
+    events = content["traceEvents"]
+    content["traceEvents"] = [{**event, "pid": name.format(rank)} for rank in range(2) for event in events]
+    path = tmp_path / "merged.trace.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(TraceError, match="2 processes") as error:
+        read_trace(path)
+    assert error.value.next_step is not None

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from recorded import NAMES, TRACES, case_trace, needs_traces
 from steptrace.documents.note import note
 from steptrace.errors import TraceError
-from steptrace.trace.decode import to_ns
+from steptrace.trace.decode import MISSING, to_ns
 from steptrace.trace.files import _open
 from steptrace.trace.link import read_trace
 from steptrace.trace.mend import mend
 from steptrace.trace.read import read_raw
+from steptrace.trace.salvage import _MOST_ENDS, _is_json, salvage_events
 
 
 def _of(events: list[str]) -> str:
@@ -117,7 +118,7 @@ def test_whatever_is_valid_stays_as_it_is(events: list[dict[str, Any]]) -> None:
 
 def test_what_cannot_be_mended_names_the_likely_cause(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    path.write_text(_of([_OP, '{"ph": "X", "name": "a, "pid": 1}', _OP, _OP]))
+    path.write_text(_of([_OP, "{'ph': 'X', 'name': 'a', 'pid': 1}", _OP, _OP]))
     with pytest.raises(TraceError) as error:
         read_raw(path)
     assert "with_stack=False" in str(error.value.next_step)
@@ -197,3 +198,97 @@ def test_whole_numbers_written_as_floats(tmp_path: Path) -> None:
     assert trace.kernels["stream"].tolist() == [7]
     assert trace.kernels["blocks_per_sm"].tolist() == [1.25e-30]
     assert (trace.threads["pid"].tolist(), trace.threads["tid"].tolist()) == (["7"], ["100"])
+
+
+_IDS = '"External id": 5'
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        '{"Ex"tra": 1, %s}',
+        r'{"C:\path\x": 1, %s}',
+        '{"a\nb": 1, %s}',
+        '{"a\x01b": 1, %s}',
+        r'{"\users": 1, %s}',
+        '{"Concrete Inputs": [foo, bar], %s}',
+        '{"a": None, "b": True, %s}',
+        '{"a": , %s}',
+        '{%s, "a": }',
+        "{%s, }",
+        '{%s,, "a": 3}',
+        '{%s "a": 3}',
+        '{"a": (1, 2), %s}',
+        '{"a": 0x7f00, %s}',
+        '{"a": {"b": {"c": d}}, %s}',
+        '{"Process Group Ranks": [0, 1, 2, ...], %s}',
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("chunk", [150, 1 << 20])
+def test_an_argument_that_is_no_json_costs_neither_the_event_nor_the_trace(
+    tmp_path: Path, args: str, chunk: int, *, last: bool
+) -> None:
+    event = '{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 7, "dur": 5, "args": %s}'
+    event = event % (args % _IDS)
+    path = tmp_path / "trace.json"
+    path.write_text(_of([_OP, event] if last else [_OP, event, _OP, _OP]), newline="")
+    raw = read_raw(path, chunk=chunk)
+    ops = raw.columns["op"]
+    at = [raw.names[code] for code in ops["name"]].index("a")
+    assert (ops["ts"][at] + raw.base_ns, ops["dur"][at]) == (7_000, 5_000)
+    assert ops["external_id"][at] == (5 if '%s "a"' not in args else MISSING)
+    assert len(ops["ts"]) == (2 if last else 4)
+    assert note("parts_left_out", events=1) in raw.notes
+
+
+def test_the_rest_of_a_file_is_read_again_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(text: bytes) -> bool:
+        read.append(len(text))
+        return _is_json(text)
+
+    monkeypatch.setattr("steptrace.trace.salvage._is_json", counted)
+    event = b'{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 7, "args": {"b"ad": 1, "a": [{}]}}'
+    further = b', "more": [{}]' * 1_000
+    assert salvage_events(event + b"]" + further + b"}", whole=True)[1] == 1
+    read.clear()
+    salvage_events(event + b"]" + further + b', "b"ad": 1}', whole=True)
+    assert len(read) <= 2 * _MOST_ENDS
+
+
+def test_bare_words_stay_as_texts(tmp_path: Path) -> None:
+    args = '{"Collective name": allreduce, "Process Group Ranks": [0, 1, ...], "Group size": 64, "dtype": Float}'
+    kernel = '{"ph":"X","cat":"kernel","name":"ncclDevKernel","pid":0,"tid":7,"ts":20,"dur":9,"args":' + args + "}"
+    path = tmp_path / "trace.json"
+    path.write_text(_of([_OP, kernel, _OP]))
+    (row,) = read_trace(path).collectives.itertuples()
+    assert (row.name, row.group_ranks, row.group_size, row.dtype) == ("all_reduce", "[0, 1, ...]", 64, "Float")
+
+
+@pytest.mark.parametrize("between", ["", "\n", ",,", ", ,"])
+def test_events_without_one_comma_between_them(tmp_path: Path, between: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text('{"traceEvents": [' + between.join([_OP] * 4) + "]}")
+    assert len(read_raw(path).columns["op"]["ts"]) == 4
+
+
+@pytest.mark.parametrize("where", ['{"C:\\users": 1, "a": 2, %s}', '{"a": 2, %s, "b\\q": 1}', '{"a": 2, %s, "x": y}'])
+def test_metadata_that_is_no_json_costs_that_alone(tmp_path: Path, where: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(where % f'"traceEvents": [{_OP}]')
+    raw = read_raw(path)
+    assert (raw.metadata["a"], len(raw.columns["op"]["ts"])) == (2, 1)
+    assert note("parts_left_out", events=1) in raw.notes
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [(r"a\ud800b", "a\ufffdb"), (r"\udc80.py(1): f", "\ufffd.py(1): f"), (r"\ud83d\ude00", "\U0001f600")],
+)
+def test_halves_of_characters(tmp_path: Path, written: str, name: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(_of([_OP, _OP.replace("aten::mm", written)]))
+    raw = read_raw(path)
+    assert name in raw.names

@@ -26,7 +26,7 @@ OPTIMIZER = "Optimizer.step#SGD.step"
 
 
 def _check(of: Quality, name: str) -> QualityCheck:
-    (check,) = (one for one in of.checks if one.check == name)
+    (check,) = (check_row for check_row in of.checks if check_row.check == name)
     return check
 
 
@@ -148,10 +148,19 @@ _COMMUNICATION = [
     "ncclSymDevKernel_AllReduce_AGxLL_R_sum(float)",
     "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
     "void nvshmemi_transfer<int>(int*)",
+    "void c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**)",
+    "barrier_kernel(unsigned int**, unsigned int, int)",
+    "wait_signal_kernel(unsigned int**, int)",
+    "MoeDistributeDispatch",
+    "void hybrid_ep::dispatch_kernel<8>(int*)",
+    "void bytedance::flux::cudaipc_barrier_all_kernel<8>(int*)",
+    "void peer_memory::push_pull_halos_1d_kernel<float>(float*)",
     "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<2>(int)",
     "kernel_all2all_push",
 ]
 _COMPUTE = [
+    "triton_red_fused_add_all_reduce_wait_tensor_3",
+    "triton_poi_fused__to_copy_all_gather_into_tensor_0",
     "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64>>(Flash_fwd_params)",
     "void cub::DispatchReduce<float>::kernel(float*)",
     "void at::native::(anonymous namespace)::dispatch_elementwise<float>(float*)",
@@ -187,7 +196,7 @@ def test_a_job_of_many_ranks_without_communication_is_a_warning(ranks: int, name
     builder = TraceBuilder(distributedInfo={"rank": 0, "world_size": ranks})
     builder.kernel(0, 2_000, 1_000, name=name)
     builder.kernel(4_000, 6_000, 1_000)
-    checks = [one.warns for one in quality(builder.trace()).checks if one.check == "communication"]
+    checks = [check.warns for check in quality(builder.trace()).checks if check.check == "communication"]
     assert checks == ([] if warns is None else [warns])
 
 
@@ -329,3 +338,93 @@ def test_public_reports() -> None:
     assert syncs(xpu).per_step == 1
     with pytest.raises(TraceError, match="phases B and E"):
         read_trace(case("begin_end_events"))
+
+
+@pytest.mark.parametrize("change", [str.lower, str.capitalize])
+def test_the_first_versions_categories_in_other_letters(change: Any) -> None:
+    builder = _loop(3, category="Operator")
+    for event in builder.events:
+        event["cat"] = change(event["cat"])
+    trace = builder.trace()
+    assert trace.steps["dur"].tolist() == [10 * MS] * 3
+    assert len(trace.launches) == len(trace.kernels) == 3
+
+
+@pytest.mark.parametrize(
+    ("events", "phases"),
+    [
+        ([{"ph": "C", "name": "memory", "pid": 1, "ts": 1, "args": {"bytes": 5}}], ["C"]),
+        ([{"ph": phase, "cat": "ac2g", "id": 1, "pid": 1, "tid": 1, "ts": 1} for phase in "sf"], ["f", "s"]),
+        ([{"ph": "i", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "s": "t"}], ["i"]),
+        ([{"ph": phase, "cat": "cpu_op", "id": 1, "pid": 1, "tid": 1, "ts": 1} for phase in "bne"], ["b", "e", "n"]),
+        ([{"ph": "P", "cat": "x", "name": "a", "pid": 1, "tid": 1, "ts": 1}], ["P"]),
+    ],
+)
+def test_a_trace_of_events_that_are_not_read_says_which(tmp_path: Path, events: Any, phases: list[str]) -> None:
+    path = tmp_path / "trace.json"
+    metadata = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}
+    path.write_text(json.dumps({"traceEvents": [metadata, *events]}))
+    with pytest.raises(TraceError) as error:
+        read_raw(path)
+    assert all(phase in str(error.value).split("phase")[1] for phase in phases)
+    assert "schedule" not in str(error.value)
+
+
+def test_a_trace_of_the_profiler_before_kineto_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    op = {"name": "aten::mm", "ph": "X", "ts": 1.5, "dur": 20.0, "tid": 1, "pid": "CPU functions", "args": {}}
+    arrow = {"name": "aten::mm", "ph": "s", "ts": 1.5, "tid": 1, "pid": "CPU functions", "id": 0, "cat": "cpu_to_cuda"}
+    kernel = {"name": "aten::mm", "ph": "X", "ts": 9.0, "dur": 5.0, "tid": 0, "pid": "CUDA functions", "args": {}}
+    path.write_text(json.dumps([op, arrow, kernel]))
+    with pytest.raises(TraceError, match="use_kineto=False"):
+        read_raw(path)
+
+
+def test_a_complete_event_without_a_length_is_left_out() -> None:
+    builder = _loop(3, category="user_annotation")
+    del next(event for event in builder.events if event["cat"] == "kernel")["dur"]
+    checked = quality(builder.trace())
+    assert [(lost.lost, lost.of) for lost in checked.lost] == [(1, 3)]
+    assert [note.code for note in checked.notes] == ["impossible_events"]
+
+
+@pytest.mark.parametrize("write", [hex, str, lambda number: f"0X{number:X}"])
+def test_ids_as_texts(write: Any) -> None:
+    builder = _loop(3, category="user_annotation")
+    for event in builder.events:
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] = write(event["args"]["correlation"])
+    assert builder.trace().kernels["launch"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("marks", "steps"),
+    [
+        ([(0, 0, 100), (1, 100, 200), (2, 200, 300), (9, 0, 310)], [(0, 0, 100), (1, 100, 200), (2, 200, 300)]),
+        ([(0, 0, 130), (1, 100, 230), (2, 200, 330)], [(0, 0, 100), (1, 100, 200), (2, 200, 330)]),
+        ([(5, 0, 100), (2, 1, 101), (6, 100, 200), (3, 101, 201)], [(5, 0, 100), (6, 100, 200)]),
+        ([(5, 0, 100), (2, 0, 100)], [(5, 0, 100)]),
+    ],
+)
+def test_steps_of_one_thread_do_not_overlap(marks: list[tuple[int, int, int]], steps: Any) -> None:
+    builder = TraceBuilder()
+    for number, begin, end in marks:
+        builder.step(number, begin * 1_000, (end - begin) * 1_000)
+    table = builder.trace().steps
+    begins, lengths = table["ts"] // 1_000, table["host_dur"] // 1_000
+    assert list(zip(table["index"], begins, begins + lengths, strict=True)) == steps
+
+
+@pytest.mark.parametrize(
+    ("call", "scope"),
+    [
+        ("cnrtQueueSync", "stream"),
+        ("cnrtSyncDevice", "device"),
+        ("synStreamSynchronize", "stream"),
+        ("zeCommandListHostSynchronize", "stream"),
+        ("cudaEventRecord", None),
+        ("cudaStreamSynchronizeLater", None),
+    ],
+)
+def test_calls_that_wait(call: str, scope: str | None) -> None:
+    assert names.wait_scope(call) == scope

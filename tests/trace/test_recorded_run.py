@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from steptrace.analysis import load_trace, summarize_trace
 from steptrace.config.schema import DistributedConfig, ScaleConfig, StepConfig
+from variant_runs import measure
 
 pytest.importorskip("torch")
 
@@ -42,8 +43,6 @@ class Loss(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from steptrace.train.main import main
-
     folder = tmp_path_factory.mktemp("run")
     (folder / "my_loss.py").write_text(_LOSS)
     config: dict[str, Any] = {
@@ -58,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "_target_": "steptrace.workloads.segmentation.RandomMasks", "length": 6, "image_size": 8, "seed": 7,
             },
             "batch_size": 2, "num_workers": 0, "pin_memory": False, "non_blocking": False, "shuffle": False,
-            "prefetch_factor": 2, "persistent_workers": False, "device_prefetch": False, "pool": None,
+            "prefetch_factor": None, "persistent_workers": False, "device_prefetch": False, "pool": None,
         },
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1},
         "precision": {
@@ -76,7 +75,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "python_path": [str(folder)],
     }  # fmt: skip
     OmegaConf.save(OmegaConf.create(config), folder / "config.yaml")
-    assert main([str(folder / "config.yaml"), "--out", str(folder / "run0"), "--repeat", "0"]) == 0
+    assert measure(folder / "config.yaml", folder / "run0").status == "ok"
     return folder / "run0"
 
 

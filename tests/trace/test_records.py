@@ -10,6 +10,7 @@ from steptrace.analysis.overview import busy_pct
 from steptrace.analysis.quality import quality
 from steptrace.documents.quality import LostRecords
 from steptrace.documents.summary import TraceSummary
+from steptrace.words.quality import warning
 
 STEP, WORK = 1_000_000, 180_000
 
@@ -62,7 +63,7 @@ def test_steps_with_lost_records_are_left_out(lost: Any, place: str, kept: list[
     assert entry.quality.gpu_measured
     assert entry.gpu_busy_pct == pytest.approx(90, abs=0.5)
     assert all(step.busy_ns == 5 * WORK for step in entry.steps)
-    (check,) = (one for one in entry.quality.checks if one.check == "kernel_launches_with_work")
+    (check,) = (check_row for check_row in entry.quality.checks if check_row.check == "kernel_launches_with_work")
     assert (check.wrong, check.of, check.warns) == (count, 30, True)
 
 
@@ -141,12 +142,42 @@ def test_a_stale_end_is_cut_at_the_next_start_of_its_stream(stale: list[int]) ->
     builder.kernel(20_000, 30_000, 3_000_000, stream=20)  # another stream may work all the time
     trace = builder.trace()
     cut = trace.meta.records.cut
-    assert {(one.stream, one.recorded_ns, one.kept_ns) for one in cut} == {(7, 1_600_000_000, 100_000)}
+    assert {(records.stream, records.recorded_ns, records.kept_ns) for records in cut} == {(7, 1_600_000_000, 100_000)}
     assert len(cut) == len(stale)
     assert trace.kernels["dur"].max() == 3_000_000
     assert trace.window[1] < 5 * STEP
     (check,) = (c for c in quality(trace).checks if c.check == "ends")
     assert (check.wrong, check.warns) == (len(stale), True)
+
+
+@pytest.mark.parametrize("later", [0, 1, 2])
+def test_a_stale_end_of_a_stream_s_last_work_is_cut(later: int) -> None:
+    """By what is launched after it; the very last by a wait that has returned."""
+    builder = _training(4, lambda *_: False, launches=10)
+    builder.call("cudaDeviceSynchronize", 4 * STEP, 1_000)
+    builder.kernel(20_000, 30_000, 5_000, stream=20)
+    kernels = [event for event in builder.events if event["cat"] == "kernel" and event["tid"] == 7]
+    kernels[-1 - later]["dur"] = 3_000_000
+    trace = builder.trace()
+    (cut,) = trace.meta.records.cut
+    assert (cut.stream, cut.recorded_ns) == (7, 3_000_000_000)
+    assert cut.kept_ns < 200_000
+    assert trace.window[1] < 5 * STEP
+
+
+def test_long_work_at_the_end_of_a_stream_is_kept() -> None:
+    builder = _training(4, lambda *_: False, launches=10)
+    kernels = [event for event in builder.events if event["cat"] == "kernel"]
+    kernels[-1]["dur"] = 3_000  # the host waits for another event, and for the device before the launch
+    builder.call("cudaEventSynchronize", 4 * STEP, 1_000)
+    builder.call("cudaDeviceSynchronize", STEP // 2, 1_000)
+    builder.kernel(20_000, 30_000, 5_000, stream=20)
+    assert not builder.trace().meta.records.cut
+    builder.call("cudaDeviceSynchronize", 4 * STEP, 4_000_000)  # it waits to the end
+    assert not builder.trace().meta.records.cut
+    builder.kernel(20_000, 30_000, 5_000, device=1)  # whose device is not known
+    builder.call("cudaDeviceSynchronize", 4 * STEP, 1_000)
+    assert not builder.trace().meta.records.cut
 
 
 def test_ends_are_kept_where_work_may_overlap() -> None:
@@ -175,6 +206,218 @@ def test_ends_are_kept_where_work_may_overlap() -> None:
 )
 def test_public_reports(name: str, lost: tuple[int, int] | None, busy: float | None) -> None:
     trace = case_trace(name)
-    assert [(one.lost, one.of) for one in trace.meta.records.lost] == ([lost] if lost else [])
+    assert [(item.lost, item.of) for item in trace.meta.records.lost] == ([lost] if lost else [])
     measured = busy_pct(trace)
     assert measured == busy if busy is None else measured == pytest.approx(busy, abs=1)
+
+
+def _graphs(steps: int, kept: Any, *, ids: bool) -> TraceBuilder:
+    """Steps of 1 ms that launch two graphs of ten kernels each; `kept(step, graph)`: how many are in the trace."""
+    builder = TraceBuilder()
+    for step in range(steps):
+        builder.step(step, step * STEP, STEP)
+        for graph in range(2):
+            ts = step * STEP + graph * STEP // 2
+            correlation = builder.call("cudaGraphLaunch", ts, 3_000)
+            for node in range(kept(step, graph)):
+                args = {"graph id": 7 + graph} if ids else {}
+                builder.gpu(f"k{node}", ts + 5_000 + node * 40_000, 30_000, correlation, **args)
+    return builder
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("lacking", [1, 5, 9])
+def test_a_graph_launch_without_a_part_of_its_work_is_lost(lacking: int, *, ids: bool) -> None:
+    entry = _graphs(5, lambda step, graph: 10 - lacking * (step == 3 and graph == 1), ids=ids).summary()
+    (lost,) = entry.quality.lost
+    assert (lost.launch, lost.lost, lost.of, lost.partly) == ("graph", 1, 10, 1)
+    assert [step.index for step in entry.steps] == [0, 1, 2]
+    assert {step.busy_ns for step in entry.steps} == {2 * 10 * 30_000}
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_graphs_of_different_sizes_have_lost_nothing(*, ids: bool) -> None:
+    assert not quality(_graphs(5, lambda _, graph: 10 - 4 * graph, ids=ids).trace()).lost
+
+
+@pytest.mark.parametrize("steps", [range(1), range(1, 2)])
+def test_graphs_without_ids_whose_place_is_not_known_have_lost_nothing(steps: range) -> None:
+    builder = _graphs(4, lambda step, graph: 10 - 3 * graph - (step == 2), ids=False)
+    for step in steps:  # a further graph in some of the steps
+        correlation = builder.call("cudaGraphLaunch", step * STEP + 990_000, 2_000)
+        builder.gpu("other", step * STEP + 994_000, 1_000, correlation)
+    assert not quality(builder.trace()).lost
+
+
+@pytest.mark.parametrize(
+    ("lost", "place"),
+    [
+        (lambda step, stream: stream == 20 and step < 2, "start"),
+        (lambda step, stream: stream == 20 and step > 3, "end"),
+        (lambda step, stream: stream == 20 and step in {2, 3}, "middle"),
+        (lambda _, stream: stream == 20, "scattered"),
+        (lambda step, stream: stream == 20 and step in {0, 5}, "scattered"),
+    ],
+)
+@pytest.mark.parametrize("device", [0, 1])
+def test_the_place_of_a_loss_on_one_of_several_streams_or_gpus(lost: Any, place: str, device: int) -> None:
+    builder = TraceBuilder()
+    for step in range(6):
+        builder.step(step, step * STEP, STEP)
+        for k in range(4):
+            for stream in (7, 20):
+                ts = step * STEP + k * 200_000 + stream * 100
+                correlation = builder.call("cudaLaunchKernel", ts, 1_000)
+                if not lost(step, stream):
+                    where = device if stream == 20 else 0
+                    builder.gpu("gemm", ts + 5_000, 150_000, correlation, stream=stream, device=where)
+    (record,) = quality(builder.trace()).lost
+    assert record.place == place
+
+
+def _kernels(builder: TraceBuilder) -> list[dict[str, Any]]:
+    return [event for event in builder.events if event["cat"] == "kernel"]
+
+
+@pytest.mark.parametrize("base", [0, 5_000_000_000])
+def test_a_record_that_was_not_filled_in_is_a_lost_one(base: int) -> None:
+    builder = _training(6, lambda *_: False)
+    for event in builder.events:
+        event["ts"] += base / 1000
+    for event in _kernels(builder)[25:27]:
+        event |= {"ts": 0, "dur": 0}
+    entry = builder.summary()
+    assert [(lost.lost, lost.of) for lost in entry.quality.lost] == [(2, 30)]
+    assert [step.index for step in entry.steps] == [0, 1, 2, 3, 4]
+    assert entry.gpu_busy_pct == pytest.approx(90, abs=0.5)
+
+
+def test_a_start_long_before_the_launch_is_moved_to_the_launch() -> None:
+    builder = _training(4, lambda *_: False)
+    event = _kernels(builder)[12]
+    end = event["ts"] + event["dur"]
+    event |= {"ts": 50.0, "dur": end - 50.0}
+    entry = builder.summary()
+    (cut,) = entry.quality.cut_starts
+    assert (cut.recorded_ns, cut.kept_ns) == (int((end - 50) * 1000), WORK + 5_000)
+    assert not entry.quality.cut
+    assert [step.busy_ns for step in entry.steps] == [5 * WORK, 5 * WORK, 5 * WORK + 5_000, 5 * WORK]
+    (check,) = (check_row for check_row in entry.quality.checks if check_row.check == "starts")
+    assert (check.wrong, check.warns) == (1, True)
+
+
+def test_work_that_ended_long_before_its_launch_is_lost() -> None:
+    builder = _training(6, lambda *_: False)
+    _kernels(builder)[27]["ts"] = 1.0
+    entry = builder.summary()
+    assert [(lost.lost, lost.place) for lost in entry.quality.lost] == [(1, "scattered")]
+    assert [step.index for step in entry.steps] == [0, 1, 2, 3, 4]
+    assert any(note.code == "impossible_events" for note in entry.quality.notes)
+
+
+def test_clocks_that_disagree_move_no_start() -> None:
+    builder = _training(4, lambda *_: False)
+    for event in _kernels(builder):
+        event["ts"] -= 3_000
+    entry = builder.summary()
+    assert not entry.quality.cut_starts
+    (check,) = (check_row for check_row in entry.quality.checks if check_row.check == "after_launch")
+    assert check.wrong == 20
+
+
+def test_many_stale_ends_are_cut_where_the_host_has_waited_for_them() -> None:
+    builder = _training(4, lambda *_: False)
+    for step in range(4):
+        builder.call("cudaStreamSynchronize", step * STEP + 985_000, 10_000)
+    for k in (2, 6, 9, 13, 17):
+        _kernels(builder)[k]["dur"] = 1_600_000
+    entry = builder.summary()
+    assert len(entry.quality.cut) == 5
+    assert all(step.busy_ns is not None and step.busy_ns < 950_000 for step in entry.steps)
+
+
+def test_a_stale_end_inside_a_graph_is_cut_at_its_next_kernel() -> None:
+    builder = _graphs(4, lambda *_: 10, ids=True)
+    _kernels(builder)[24]["dur"] = 1_600_000
+    entry = builder.summary()
+    assert [cut.kept_ns for cut in entry.quality.cut] == [40_000]
+    assert [step.busy_ns for step in entry.steps] == [600_000, 610_000, 600_000, 600_000]
+
+
+def _lost_warning(entry: TraceSummary) -> str:
+    (warned,) = (warning(check) for check in entry.quality.checks if check.warns and check.check in _LOST)
+    return warned
+
+
+_LOST = ("kernel_launches_with_work", "graph_launches_with_work")
+
+
+def test_records_with_impossible_times_are_not_blamed_on_the_profilers_buffers() -> None:
+    builder = _training(4, lambda *_: False)
+    kernels = [event for event in builder.events if event["cat"] == "kernel"]
+    kernels[7]["dur"] = -1
+    impossible = _lost_warning(builder.summary())
+    kernels[8]["cat"] = "other"  # one more is lost, of which nothing is known
+    lost = _lost_warning(builder.summary())
+    assert impossible.rsplit("; ", 1)[1] != lost.rsplit("; ", 1)[1]
+
+
+@pytest.mark.parametrize(("kept", "of_graphs"), [(1, True), (23, False)], ids=["most", "few"])
+def test_where_most_graphs_have_no_records_the_remedy_is_that_of_graphs(kept: int, *, of_graphs: bool) -> None:
+    """Those without records are at the end of the trace in both cases."""
+    builder = TraceBuilder()
+    for step in range(24):
+        builder.step(step, step * STEP, STEP)
+        correlation = builder.call("cudaGraphLaunch", step * STEP, 2_000)
+        if step < kept:
+            builder.gpu("attention", step * STEP + 5_000, WORK, correlation)
+    entry = builder.summary()
+    assert [lost.place for lost in entry.quality.lost] == ["end"]
+    assert ("_init_for_cuda_graphs" in _lost_warning(entry)) == of_graphs
+
+
+def _kernel_time(builder: TraceBuilder) -> tuple[float, float]:
+    """The time of compute in the steps, by the division and by the names of kernels, in ns."""
+    entry = builder.summary()
+    assert entry.overview is not None
+    return entry.overview.of_step["compute"] * entry.quality.steps, sum(row.sum_ns for row in entry.kernels)
+
+
+def test_work_of_steps_left_out_is_in_no_figure() -> None:
+    """Steps after the loss have their records, and are left out with it: their kernels are none of the kept steps."""
+    builder = _training(6, lambda step, _: step == 3)
+    entry = builder.summary()
+    assert [step.index for step in entry.quality.left_out] == [3, 4, 5]
+    divided, named = _kernel_time(builder)
+    assert named == pytest.approx(divided)
+    assert entry.syncs.exposed_idle_ns is not None
+    assert entry.gpu.idle_ns is not None
+    assert entry.syncs.exposed_idle_ns <= entry.gpu.idle_ns
+
+
+def test_work_left_over_from_a_step_left_out_keeps_the_gpu_busy() -> None:
+    builder = _training(4, lambda step, launch: step == 0 and launch > 0)
+    first = next(event for event in builder.events if event["cat"] == "kernel")
+    first["dur"] = STEP * 1.2 / 1000 - first["ts"]
+    for event in builder.events:
+        if event["cat"] == "kernel" and event is not first and event["ts"] < STEP * 1.2 / 1000:
+            event["ts"] += STEP * 0.3 / 1000
+    trace = builder.trace()
+    assert [step.index for step in trace.meta.records.left_out] == [0]
+    assert int(trace.kernels["ts"].min()) == round(first["ts"] * 1000)
+    assert trace.kernels["launch"].isna().sum() == 1
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+def test_work_outside_the_steps_is_in_no_figure_per_step(*, before: bool) -> None:
+    builder = _training(3, lambda *_: False)
+    divided, named = _kernel_time(builder)
+    assert named == pytest.approx(divided)
+    for k in range(20):
+        at = (-21 + k) * STEP // 5 if before else (3 * STEP + (5 + k) * STEP // 5)
+        builder.op("aten::mm", at, 3_000)
+        builder.kernel(at + 500, at + 5_000, STEP // 6, name="other")
+    now = _kernel_time(builder)
+    assert now == (pytest.approx(divided), pytest.approx(named))
+    entry = builder.summary()
+    assert {row.name for row in entry.kernels} == {"gemm"}

@@ -8,7 +8,7 @@ import pytest
 
 from builders import AUTOGRAD, TraceBuilder
 from steptrace.errors import TraceError
-from steptrace.record import write_sources
+from steptrace.run_folder import write_sources
 from steptrace.trace.executing import same_file
 from steptrace.trace.model import Trace
 from steptrace.trace.names import PIPELINE, SKIP, STDLIB, USER, Frame, frame_role, parse_frame
@@ -28,8 +28,8 @@ def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFra
         ("steptrace/workloads/masked_losses.py(40): forward", USER),
         ("src/steptrace/workloads/masked_losses.py(40): forward", USER),
         ("/tmp/ipykernel_5/12.py(1): <cell line: 1>", USER),
-        ("steptrace/train/loop.py(40): train_step", PIPELINE),
-        ("/x/site-packages/steptrace/train/loop.py(40): train_step", PIPELINE),
+        ("steptrace/lab/loop.py(40): train_step", PIPELINE),
+        ("/x/site-packages/steptrace/lab/loop.py(40): train_step", PIPELINE),
         ("/x/src/steptrace/predict/mode.py(40): run", PIPELINE),
         ("torch/nn/modules/module.py(1): _call_impl", SKIP),
         ("/x/site-packages/torch/_tensor.py(1): backward", SKIP),
@@ -345,7 +345,7 @@ def test_backward_waits_take_the_recorded_forward_line() -> None:
 @pytest.mark.parametrize(
     ("frames", "expected"),
     [
-        (["train.py(1): <module>", "steptrace/train/loop.py(5): train_step"], None),
+        (["train.py(1): <module>", "steptrace/lab/loop.py(5): train_step"], None),
         (["train.py(1): <module>", "queue.py(9): get"], "train.py"),
         (["train.py(1): <module>", "my/queue.py(9): get"], "my/queue.py"),
         (["profile.py(1): <module>"], "profile.py"),  # named like a standard module, but nothing else is there

@@ -1,9 +1,12 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from steptrace.trace.link import read_trace
 from steptrace.trace.written import export, put_in_place
 
 TRACE = (
@@ -44,3 +47,22 @@ def test_half_a_trace_leaves_its_room_to_others(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="is the disk full"):
         export(Profiler(), tmp_path / "trace.json.gz")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["""it's a "q" \\t back\\slash""", "two\nlines", '}]"', "Zoë"])
+def test_a_trace_is_written_in_a_folder_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """PyTorch renames its file to one without backslashes, and does not escape quotation marks."""
+    folder = tmp_path / name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    source = folder / "model.py"
+    source.write_text("def step(x):\n    return x @ x\n")
+    names: dict[str, Any] = {}
+    exec(compile(source.read_text(), str(source), "exec"), names)
+    with torch.profiler.profile(with_stack=True) as profiler:
+        names["step"](torch.ones(3, 3))
+    export(profiler, folder / "trace.json.gz")
+    with gzip.open(folder / "trace.json.gz") as file:
+        assert json.loads(file.read())["traceEvents"]
+    assert {file.name for file in folder.iterdir()} == {"model.py", "trace.json.gz"}
+    assert "aten::mm" in set(read_trace(folder / "trace.json.gz").ops["name"].astype(str))

@@ -4,6 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
+from figures import BARE_NAME
 from steptrace.documents.note import NO_VERDICT, UNEVEN, NoteCode, note
 from steptrace.words import notes
 from steptrace.words.notes import note_text, note_texts
@@ -20,8 +21,8 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
     ("compiled_without_lines", {}, ("torch.compile",)),
     ("lines_incomplete", {"error": "RuntimeError: no"}, ("RuntimeError: no",)),
     ("sync_check_left_out", {"error": "RuntimeError: no"}, ("RuntimeError: no",)),
-    ("recompiled", {"graphs": 1}, ("1 graph ",)),
-    ("recompiled", {"graphs": 2}, ("2 graphs ",)),
+    ("recompiled", {"graphs": 1}, ("1 graph:",)),
+    ("recompiled", {"graphs": 2}, ("2 graphs:",)),
     ("nvml_unavailable", {"error": "no library"}, ("no library",)),
     ("nvml_figure_missing", {"figure": "processes", "error": "Not Supported"}, ("processes", "Not Supported")),
     ("other_processes", {"processes": 1}, ("another process",)),
@@ -60,6 +61,7 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
     ("nothing_predicted", {}, ("virtual",)),
     ("trace_quality", {"check": "one_at_a_time", "wrong": 2, "of": 9, "figures": {}}, ("2 of 9",)),
     ("texts_repaired", {"texts": 4_000}, ("4,000 texts",)),
+    ("parts_left_out", {"events": 1_200}, ("1,200 events",)),
     ("impossible_events", {"events": 1, "kind": "gpu"}, ("1 event ", "gpu")),
     (
         "events_not_read",
@@ -73,6 +75,7 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
 def test_a_sentence_names_its_figures(code: NoteCode, figures: dict[str, Any], named: tuple[str, ...]) -> None:
     text = note_text(note(code, **figures))
     assert [part for part in named if part not in text] == []
+    assert not BARE_NAME.match(text), "a page writes it with a capital letter"
 
 
 def test_each_code_has_words_and_an_example() -> None:

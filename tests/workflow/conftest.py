@@ -124,7 +124,8 @@ def _write_project(folder: Path) -> None:
     for helper in (ROOT / "tests" / "documents.py", FAKES / "pace.py", FAKES / "sitecustomize.py"):  # of the fakes
         shutil.copy(helper, folder / "src")
     package = folder / "src" / "steptrace"
-    shutil.copy(FAKES / "main.py", package / "train" / "__main__.py")  # the real one imports torch: 2 s of CPU time
+    shutil.copy(FAKES / "main.py", package / "lab" / "__main__.py")  # the real one imports torch: 2 s of CPU time
+    shutil.copy(FAKES / "files.py", package / "engine")
     shutil.copy(FAKES / "equivalence.py", package / "equivalence" / "main.py")
     shutil.copy(FAKES / "predict.py", package / "predict" / "main.py")
     (package / "predict" / "__init__.py").write_text("")  # it imports torch

@@ -41,6 +41,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "truncated": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
     "garbage": lambda file: file.write_bytes(random.Random(0).randbytes(file.stat().st_size)),
     "of another version": lambda file: file.write_text('{"schema_version": 99}'),
+    "nested too deeply": lambda file: file.write_text('{"a":' * 100_000 + "1" + "}" * 100_000),
 }
 
 
@@ -90,6 +91,21 @@ def test_each_kind_of_damage_to_each_kind_of_file(project, name: str) -> None:
         assert result.returncode == 0, result.stdout
         assert contents(project.folder) == before
         assert "Nothing to be done" in project.run("--dry-run").stdout
+
+
+def test_modules_that_were_compiled_on_a_full_disk_are_compiled_again(project) -> None:
+    """Python before 3.12.8 keeps half a file, and fails whenever it is imported."""
+    (project.folder / "results/tiny/plain/run0/run.json").unlink()
+    compiled = [*(project.folder / "src/steptrace").rglob("*.pyc")]
+    cut_off = [
+        file for file in compiled if file.name.split(".")[0] in ("process", "supervise", "files", "snakemake_plan")
+    ]
+    assert len(cut_off) >= 3
+    for file in cut_off:
+        os.truncate(file, file.stat().st_size // 2)
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    assert "EOFError" not in result.stdout
 
 
 def test_without_snakemake_s_records_an_edit_counts_and_nothing_else(project, planned) -> None:

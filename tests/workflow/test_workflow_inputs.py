@@ -1,5 +1,7 @@
 """What a person can get wrong ends in one message and a non-zero exit, and the Snakefile is in good order."""
 
+import json
+import shutil
 import subprocess
 import sys
 
@@ -67,3 +69,22 @@ def test_lint_has_only_the_remark_about_conda(fresh):
     result = fresh.run("--lint")  # Snakemake 9.27 prints text even for `--lint json`
     remarks = {line.strip() for line in result.stdout.splitlines() if line.startswith("    * ")}
     assert remarks == {"* Specify a conda environment or container for each rule.:"}
+
+
+def test_braces_in_gates_reach_the_verdict_as_they_are(project):
+    gates = {
+        "equivalence.status": {"equals": "{study} {{x}}"},
+        "syncs.per_step": {"at_most_ratio": 2, "baseline": "kept {b}.json"},
+    }
+    project.edit("config/workflow.yaml", "scale: cpu", f"scale: cpu\ngates: {json.dumps({'tiny': {'other': gates}})}")
+    for there in (False, True):
+        if there:
+            shutil.copy(project.folder / "results/tiny/comparison.json", project.folder / "kept {b}.json")
+        result = project.run()
+        assert result.returncode == 1, result.stdout
+        assert "Wildcard" not in result.stdout
+        verdict = json.loads((project.folder / "results/verdict.json").read_text())
+        assert [(gate["limits"], gate["outcome"]) for gate in verdict["gates"]] == [
+            (g, "broken") for g in gates.values()
+        ]
+        (project.folder / "results/verdict.json").unlink()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -125,7 +126,7 @@ def test_a_new_folder_runs_its_study(
     assert (equivalence["status"], equivalence["max_rel_err"]) == ("same", 0)
     assert variants["every_step"]["step_ms"]["median"] > 0
     page = (folder / "reports" / "training.html").read_text()
-    assert "python -m steptrace.launch.main measure --config results/training/VARIANT/config.yaml" in page
+    assert "--variant results/training/VARIANT/config.yaml" in page
     # The lock was taken, by the module's `onstart`, which Snakemake leaves to the Snakefile that uses it.
     assert (folder / "results" / ".cache" / "running.lock").is_file()
     # What docs/tutorial.md does then: the place that the finding names is mended.
@@ -150,3 +151,16 @@ def test_init_changes_nothing_that_is_there(tmp_path: Path, capsys: pytest.Captu
     assert f"{mine} exists already" in capsys.readouterr().err
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == [mine]
     assert mine.read_text() == "studies: []\n"
+
+
+def test_init_leaves_a_project_s_readme_and_writes_one_where_there_is_none(tmp_path: Path) -> None:
+    project, fresh = tmp_path / "project", tmp_path / "fresh"
+    project.mkdir()
+    (project / "README.md").write_text("# Mine\n")
+    assert [main(["init", str(folder)]) for folder in (project, fresh)] == [0, 0]
+    assert (project / "README.md").read_text() == "# Mine\n"
+    assert (project / "Snakefile").is_file()
+    # Each file that the readme names is there.
+    named = re.findall(r"^\| `([^`]+)` \|", (fresh / "README.md").read_text(), re.MULTILINE)
+    assert len(named) == 6
+    assert all((fresh / name).is_file() for name in named)

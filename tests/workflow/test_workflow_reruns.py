@@ -72,3 +72,14 @@ def test_an_edit_of_the_analysis_analyses_a_trace_again_and_trains_nothing(proje
     jobs = planned(project.run("--dry-run"))
     assert (jobs["analyze_trace"], jobs["compare"]) == (1, 1)
     assert not [name for name in jobs if name.startswith(("train", "equivalence", "prediction"))]
+
+
+def test_predictions_are_for_the_first_of_the_gpus_to_estimate(project):
+    """And are made again where that is another one."""
+    project.edit("config/workflow.yaml", "scale: cpu", "scale: cpu\nestimate_gpus: [T4, L40S]")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    predicted = [line for line in project.ran() if line.startswith("predict")]
+    assert sorted(predicted) == [f"predict results/tiny/{variant} T4" for variant in ("other", "plain")]
+    project.edit("config/workflow.yaml", "[T4, L40S]", "[T4]")
+    assert not [line for line in (project.run(), project.ran())[1] if line.startswith("predict")]

@@ -28,6 +28,19 @@ SETTINGS = Path("/etc/slurm")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
 
 
+#: Where the daemons of a test keep their files; the number is that of the test's process.
+FOLDERS = Path("/run/steptrace-test-")
+
+
+def belongs_to_a_slurm() -> bool:
+    """Whether this machine has settings of a Slurm that are not what a killed test of this file has left behind."""
+    settings = SETTINGS / "slurm.conf"
+    if not settings.exists():
+        return False
+    test = re.search(rf"{FOLDERS}(\d+)/", settings.read_text(errors="replace"))
+    return test is None or psutil.pid_exists(int(test[1]))
+
+
 def why_not() -> str | None:
     if not os.environ.get("STEPTRACE_TEST_SLURM"):
         return "takes minutes and needs root: set STEPTRACE_TEST_SLURM to run it"
@@ -36,7 +49,7 @@ def why_not() -> str | None:
         return f"no {', '.join(missing)} on this machine"
     if not importlib.util.find_spec("snakemake_executor_plugin_slurm"):
         return "snakemake-executor-plugin-slurm is not installed"
-    if (SETTINGS / "slurm.conf").exists():
+    if belongs_to_a_slurm():
         return f"this machine belongs to a Slurm already: {SETTINGS}/slurm.conf"
     return None if os.geteuid() == 0 else "Slurm's daemons need root"
 
@@ -120,7 +133,7 @@ def processes() -> Iterator[tuple[int, bytes]]:
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Cluster]:
     # Daemons refuse a socket below a folder that others may write to, and a long path.
-    folder = Path("/run") / f"steptrace-test-{os.getpid()}"
+    folder = Path(f"{FOLDERS}{os.getpid()}")
     for name in ("", "state", "spool"):
         (folder / name).mkdir(mode=0o755)
     key = folder / "munge.key"

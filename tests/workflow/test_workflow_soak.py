@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from steptrace.documents.run import Status
-from steptrace.record import read_status
+from steptrace.run_folder import read_status
 from steptrace.tasks import TASKS_FILE, Task
 from steptrace.workflow.made import State, state_of
 from workflow.conftest import ROOT, Project
@@ -35,10 +35,10 @@ DAMAGES = KILLS
 #: By how their command line begins, after the interpreter's name.
 VICTIMS = {
     "snakemake": (b"-m", b"snakemake"),
-    "supervisor": (b"-m", b"steptrace.train.supervise"),
-    "training": (b"-m", b"steptrace.train"),
-    "rank": (b"-u", b"-m", b"steptrace.train"),
-    "torchrun": (b"-m", b"steptrace.train.torchrun"),
+    "supervisor": (b"-m", b"steptrace.jobs.supervise"),
+    "training": (b"-m", b"steptrace.lab"),
+    "rank": (b"-u", b"-m", b"steptrace.lab"),
+    "torchrun": (b"-m", b"steptrace.lab.torchrun"),
     "checks": (b"-m", b"steptrace.workflow.checks"),
     "check": (b"-m", b"steptrace.equivalence.main"),
     "prediction": (b"-m", b"steptrace.predict.main"),

@@ -33,3 +33,21 @@ def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (folder / "report.html").is_file()
     assert 'href="../results/traces/ranks/report.html"' in index
     assert json.loads((tmp_path / "results" / "verdict.json").read_text())["status"] == "pass"
+
+
+def test_traces_whose_paths_have_braces_dashes_and_quotes(tmp_path: Path) -> None:
+    """Snakemake takes braces for wildcards, a shell quotes for its own, and a command a dash for an option."""
+    names = {"braces": "a {trace} {{b}}.json", "open": "-{.json", "dash": "-out", "quotes": """it's "a" $HOME.json"""}
+    for name in names.values():
+        builder = TraceBuilder()
+        training_step(builder, 0)
+        builder.write(tmp_path / (f"{name}/trace.json" if name == "-out" else name))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "workflow.yaml").write_text(json.dumps({"studies": [], "traces": names}))
+    result = run_checkout(tmp_path)
+    assert result.returncode == 0, result.stdout
+    paths = [
+        json.loads(file.read_text())["traces"][0]["path"] for file in tmp_path.glob("results/traces/*/summary.json")
+    ]
+    assert sorted(paths) == sorted([*(name for name in names.values() if name != "-out"), "-out/trace.json"])
+    assert "Nothing to be done" in run_checkout(tmp_path).stdout

@@ -6,10 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptrace.engine.step_recorders import OpLineRecorder
-from steptrace.workloads.masked_losses import BooleanMaskLoss, IgnoreIndexLoss, ReferenceLoss, SortLoss, WhereLoss
+from steptrace.workloads.masked_losses import (
+    BooleanMaskLoss,
+    IgnoreIndexLoss,
+    ReferenceLoss,
+    SecondNonzeroLoss,
+    SortLoss,
+    WhereLoss,
+)
 from steptrace.workloads.segmentation import RandomMasks
 
-VARIANTS = [BooleanMaskLoss, WhereLoss, SortLoss, IgnoreIndexLoss]
+VARIANTS = [BooleanMaskLoss, SecondNonzeroLoss, WhereLoss, SortLoss, IgnoreIndexLoss]
 BATCHES = [tuple(torch.stack(part) for part in zip(*(RandomMasks(2, 6)[i] for i in range(2)), strict=True))]
 BATCHES += RandomMasks(2, 6).edge_cases()
 

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from steptrace.workloads.segmentation import RandomMasks, SegmentationNet
@@ -52,3 +53,16 @@ def test_edge_cases_are_what_their_order_says():
     labels = [set(target.flatten().tolist()) for _, target in batches]
     assert labels[:5] == [{9}, {1}, {-1}, {1, 9}, {0, 1}]
     assert labels[5] == set(range(9))
+
+
+@pytest.mark.parametrize("kept", [0, 0.01, 0.5, 1])
+def test_the_share_of_labels_that_count(kept):
+    labels = torch.stack([RandomMasks(8, 64, kept=kept)[i][1] for i in range(8)])
+    assert labels.min() >= -1
+    assert labels.max() <= 8
+    assert (labels >= 0).double().mean().item() == pytest.approx(kept, abs=0.02)
+
+
+def test_a_share_of_more_than_all_is_refused():
+    with pytest.raises(ValueError, match="kept"):
+        RandomMasks(8, 64, kept=1.5)

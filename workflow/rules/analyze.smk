@@ -31,7 +31,7 @@ for study in STUDIES:
 rule analyze_trace:
     """A trace recorded elsewhere, or a folder with one file per rank."""
     input:
-        lambda wildcards: PLAN.settings.traces[wildcards.trace],
+        RULES.trace_file,
     output:
         "results/traces/{trace}/summary.json",
         "results/traces/{trace}/report.html",
@@ -40,11 +40,12 @@ rule analyze_trace:
         "results/traces/{trace}/analyze.log",
     params:
         code=RULES.trace_code,
+        trace=lambda wildcards: PLAN.settings.traces[wildcards.trace],  # a function: it may have braces
         attempt=RULES.attempt("results/traces/{trace}"),
     shell:
-        # Snakemake has removed the outputs, so that nothing is left of what the list of an earlier call names.
+        # Snakemake has removed the outputs. The list of an earlier call's files is removed too, as is the excerpt.
         """
-        rm -f results/traces/{wildcards.trace}/.steptrace.json
+        rm -f results/traces/{wildcards.trace}/.steptrace.json results/traces/{wildcards.trace}/step.json.gz
         exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job results/traces/{wildcards.trace} --log {log} -- \
-            steptrace.cli analyze --out results/traces/{wildcards.trace} -- {input:q}
+            steptrace.cli analyze --out results/traces/{wildcards.trace} -- {params.trace:q}
         """

@@ -1,12 +1,33 @@
-"""What the rules share: the plan, made while this file is read, and one lock for the working directory."""
+"""Shared by all rules: the plan, which is made while this file is read, and the lock of the working directory."""
 
+import importlib.util
+import marshal
 import os
 import sys
+from pathlib import Path
+
+
+def remove_cut_off_bytecode():
+    """Remove truncated .pyc files of steptrace, which Python before 3.12.8 leaves behind when the disk is full.
+
+    Every later job that imports one of them would fail.
+    """
+    package = Path(importlib.util.find_spec("steptrace").origin).parent
+    for file in package.rglob(f"*.{sys.implementation.cache_tag}.pyc"):
+        try:
+            marshal.loads(file.read_bytes()[16:])
+        except OSError:
+            continue  # another call has just replaced it
+        except (EOFError, ValueError, TypeError):
+            file.unlink(missing_ok=True)
+
+
+remove_cut_off_bytecode()  # before the first import of steptrace
 
 from steptrace.machine import visible_gpus
 from steptrace.processes import WORKFLOW
 from steptrace.root import ROOT
-from steptrace.workflow.rules import (
+from steptrace.workflow.snakemake_plan import (
     ALL_CORES,
     CHECKS,
     ENDING,
@@ -26,13 +47,13 @@ if workflow.is_main_process:
     force_where_unrecorded(RULES, workflow)
     correct_list_of_changes()
 
-# No limit on a resource means no limit at all: trainings would share a GPU. A limit that is given goes first, such as
-# --resources gpu=1, or that of a cluster's profile: there the GPUs need not be this machine's.
+# Without a limit on the resource `gpu`, trainings would share a GPU. A limit that the user has set takes precedence,
+# such as --resources gpu=1 or that of a cluster's profile, where the GPUs may be on other machines.
 GPUS_HERE = "gpu" not in workflow.global_resources
 if GPUS_HERE:
     workflow.register_resource("gpu", max(len(visible_gpus()), 1))
 
-# Where commands find things. Not params: a moved checkout or environment is no reason to run anything again.
+# Paths for the commands. They are not params, so that nothing runs again after a checkout or environment has moved.
 os.environ |= {
     "STEPTRACE_PYTHON": sys.executable,
     WORKFLOW: str(os.getpid()),

@@ -1,8 +1,8 @@
-"""What studies prepare, such as compiled operators: once, before the first variant that needs it."""
+"""Preparations of studies, such as compiling operators: each runs once, before the first variant that needs it."""
 
 
 rule prepare:
-    """Supervised like a training: where it fails, the variants that need it may fail and all else goes on."""
+    """Supervised like a training. If it fails, the variants that need it may fail, and all other jobs go on."""
     output:
         "results/prepared/{preparation}/status.json",
     log:
@@ -15,6 +15,6 @@ rule prepare:
         command=RULES.prepares,
     shell:
         """
-        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out results/prepared/{wildcards.preparation} --planned \
+        exec "$STEPTRACE_PYTHON" -m steptrace.jobs.supervise --out results/prepared/{wildcards.preparation} --planned \
             --log prepare.log -- {params.command}
         """

@@ -1,8 +1,6 @@
-"""From tables to pages and to the exit code."""
+"""Comparisons, pages, and the verdict that decides the exit code."""
 
 import json
-
-BASELINES = RULES.baselines
 
 
 rule compare:
@@ -11,7 +9,7 @@ rule compare:
         summaries=lambda wildcards: RULES.runs("summary.json", wildcards.study),
         equivalence="results/{study}/equivalence.json",
         prediction="results/{study}/prediction.json",
-        baselines=BASELINES,
+        baselines=RULES.baseline_files,
     output:
         "results/{study}/comparison.json",
     log:
@@ -37,7 +35,7 @@ rule report:
         summaries=lambda wildcards: RULES.runs("summary.json", wildcards.study),
     output:
         page="reports/{study}.html",
-        notebook="reports/{study}.ipynb",  # executed: opens in Jupyter and runs again on results/
+        notebook="reports/{study}.ipynb",  # already executed; it can be run again in Jupyter, on results/
     log:
         "results/{study}/report.log",
     priority: ENDING
@@ -55,6 +53,7 @@ rule index:
     input:
         comparisons=expand("results/{study}/comparison.json", study=STUDIES),
         traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
+        pages=expand("reports/{study}.html", study=STUDIES),  # the index links pages and notebooks
     output:
         "reports/index.html",
     log:
@@ -76,14 +75,14 @@ rule verdict:
         reports=expand("reports/{study}.html", study=STUDIES),
         index="reports/index.html",
         traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
-        baselines=BASELINES,
+        baselines=RULES.baseline_files,
     output:
         "results/verdict.json",
     log:
         "results/verdict.log",
     params:
         code=PLAN.code(script="verdict"),
-        gates=lambda wildcards: json.dumps(PLAN.settings.gates),  # a function: braces in it are no wildcards
+        gates=lambda wildcards: json.dumps(PLAN.settings.gates),  # a function, since in a text braces are wildcards
         attempt=RULES.attempt("results/verdict"),
     shell:
         """
@@ -93,7 +92,7 @@ rule verdict:
 
 
 rule enforce:
-    """Gives the exit code, last of all. Its output exists only while nothing is wrong, so a failure is said again."""
+    """Decides the exit code, after everything else. It fails without an output, so the next call reports it again."""
     input:
         "results/verdict.json",
     output:

@@ -1,7 +1,7 @@
-"""The expensive part: trainings, each a process of its own; a failure is a result and stops nothing."""
+"""Trainings, each in a process of its own. A failed training is a result too, and stops no other job."""
 
-# Priorities belong to rules, hence one for each study and round. Within a study round k of all variants comes before
-# round k+1, so that a machine that slows down slows all alike. What takes all cores is overtaken by nothing.
+# Snakemake's priorities belong to rules, so there is one rule for each study and round. Within a study, round k of all
+# variants comes before round k+1, so that a machine that slows down affects all variants alike.
 for study in STUDIES:
 
     for repeat in range(PLAN.settings.repeats):
@@ -26,16 +26,15 @@ for study in STUDIES:
                 depends=RULES.training,
                 attempt=RULES.attempt("results/{study}/{variant}/run{repeat}"),
                 takes=RULES.takes,
-                trains=RULES.trains,
             shell:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
-                exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out $run --planned {params.takes} \
-                    --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
-                    results/{wildcards.study}/{wildcards.variant}/config.yaml --out $run --repeat {wildcards.repeat}
+                exec "$STEPTRACE_PYTHON" -m steptrace.jobs.supervise --out $run --planned {params.takes} \
+                    --timeout $STEPTRACE_TIMEOUT_S --variant results/{wildcards.study}/{wildcards.variant}/config.yaml \
+                    --repeat {wildcards.repeat}
                 """
 
-    # Loss and gradient of every variant against float64, and the syncs that each would make on a GPU: a child each.
+    # Two jobs: one compares the loss and gradient of each variant with float64, one predicts its syncs on a GPU.
     for what in VARIANT_CHECKS:
 
         rule:
@@ -55,10 +54,11 @@ for study in STUDIES:
                 gpu=RULES.gpus if what == "equivalence" else 0,
             params:
                 what=what,
+                gpu=RULES.predicted_gpu if what == "prediction" else "",
                 depends=RULES.keys(what),
                 attempt=RULES.attempt(f"results/{{study}}/{what}"),
             shell:
                 """
                 exec "$STEPTRACE_PYTHON" -m steptrace.workflow.checks {params.what} results/{wildcards.study} \
-                    --gpus {resources.gpu} --at-once {threads} --timeout $STEPTRACE_TIMEOUT_S >{log} 2>&1
+                    --gpus {resources.gpu} --at-once {threads} --timeout $STEPTRACE_TIMEOUT_S {params.gpu} >{log} 2>&1
                 """

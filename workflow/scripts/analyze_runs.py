@@ -1,4 +1,4 @@
-"""`analyze_runs.py RUN_DIR...`: each run's summary.json, of its traces, with findings; its tables beside it."""
+"""`analyze_runs.py RUN_DIR...` writes each run's summary.json, with findings, and its tables."""
 
 import argparse
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""A study's comparison.json: `compare.py STUDY_DIR --out FILE [--gates JSON] [--gpu NAME]`.
+"""`compare.py STUDY_DIR --out FILE [--gates JSON] [--gpu NAME...]` writes a study's comparison.json.
 
-With findings, the outcome of the study's gates, and estimates for the GPUs that are named.
+It holds findings, the outcome of the study's gates, and estimates for the named GPUs.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("study_dir", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--gates", type=json.loads, default={})
-    parser.add_argument("--gpu", nargs="*", default=[], help="to estimate for")
+    parser.add_argument("--gpu", nargs="*", default=[], help="GPUs to estimate for")
     options = parser.parse_args()
     comparison = with_findings(compare(options.study_dir, estimate_gpus=options.gpu))
     write(options.out, replace(comparison, gates=tuple(outcomes(comparison, options.gates))))

@@ -1,15 +1,16 @@
-"""The pages of the workflow.
+"""Writes the pages of the workflow.
 
-report.py study STUDY_DIR --out PAGE
+report.py study STUDY_DIR --out PAGE      (also writes the study's notebook beside it)
 report.py index COMPARISON... [--traces SUMMARY...] --out PAGE
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from steptrace.errors import exit_with
 from steptrace.report.index import render_index
-from steptrace.report.notebook import render_study
+from steptrace.report.study_page import render_study
 
 
 def main() -> int:
@@ -21,10 +22,22 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.what == "study":
-        render_study(options.files[0] / "comparison.json", options.out)
+        comparison = options.files[0] / "comparison.json"
+        render_study(comparison, options.out)
+        _write_notebook(comparison, options.out.with_suffix(".ipynb"))
     else:
         render_index(options.files, options.out, options.traces)
     return 0
+
+
+def _write_notebook(comparison: Path, out: Path) -> None:
+    """Write the notebook beside the page; if that fails, it is a warning only."""
+    from steptrace.report.notebook import NotebookError, write_notebook  # imports Jupyter, which the index need not
+
+    try:
+        write_notebook(comparison, out)
+    except NotebookError as error:
+        sys.stderr.write(f"warning: {out}: the notebook was not run to its end: {error}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether all runs ended well and all gates hold, in a file and as an exit code.
+"""Whether all runs succeeded and all gates hold: `write` writes the verdict, `enforce` turns it into an exit code.
 
 verdict.py write COMPARISON... --gates JSON --out FILE
 verdict.py enforce FILE

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,20 +16,24 @@ from steptrace.analysis.common.call_tree import call_tree, kernel_nodes
 from steptrace.analysis.common.labels import is_training
 from steptrace.analysis.communication import collective_times, host_compute
 from steptrace.analysis.memory import memory_blocks
+from steptrace.analysis.modules import module_calls
 from steptrace.analysis.overview import operator_times, step_figures
 from steptrace.analysis.rank_waits import with_waiting
-from steptrace.analysis.steps import mean_ns, steps_alike, unprofiled_steps
+from steptrace.analysis.steps import mean_ns, spread, steps_alike, unprofiled_steps
 from steptrace.documents.subject import modules_in
-from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.summary import CUDA, Summary, TraceSummary
 from steptrace.documents.table import write_table
+from steptrace.files import naming, open_file
 from steptrace.machine import return_freed_arrays
 from steptrace.trace.decode import path_text
 from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, carry, forget
+from steptrace.trace.names import device_module
 from steptrace.trace.read import read_each
 from steptrace.trace.rows import TABLES
 from steptrace.trace.source import with_records
+from steptrace.trace.step_excerpt import step_excerpt
 
 modules_in("steptrace.analysis")  # each attaches what it computes to the registry
 
@@ -42,6 +46,7 @@ def write_tables(trace: Trace, folder: Path) -> None:
     for name, compute in registry.tables_of_call_tree().items():
         write_all({name: compute(trace)}, folder)
     kernel_nodes(trace)
+    module_calls(trace)
     operator_times(trace)
     forget(trace, call_tree)  # what is left needs its memory
     readers = registry.readers()
@@ -76,59 +81,98 @@ def load_trace(path: Path) -> Trace:
 def summarize(
     paths: Iterable[str | Path],
     *,
+    limit: int | None = None,
     tables: Path | None = None,
+    excerpt: Path | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,  # noqa: ARG005 - their names are its meaning
+    bus_bytes_per_s: float | None = None,
 ) -> tuple[Summary, list[Trace]]:
     """The summary of all traces behind `paths` (files or folders), by rank, and the traces.
 
     Args:
         paths: files, or folders of them.
+        limit: read only so many of the files, the first ones.
         tables: a folder that every table is written to, as `trace<k>/<name>.parquet`, k counting as in the summary,
             and the tables across ranks as `ranks/<name>.parquet`. The process that reads a trace writes its tables,
             and keeps little more than the figures compared across ranks, so memory does not grow with the number of
             traces.
+        excerpt: a file that the median step of the trace is written to, if there is one trace and something ran in
+            that step: a trace for Perfetto that is small enough for a page to carry.
         progress: called after each trace, with the number of those read and of all.
+        bus_bytes_per_s: bus bandwidth of the link between the ranks, where it is known; see `AllReduce.expected_ns`.
 
     Raises:
         TraceError: a path is missing, or a trace cannot be read.
         OSError: a table cannot be written.
     """
-    files = find_traces(paths)
+    found = find_traces(paths)
+    files = found[:limit]
     folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(files)}
-    done = read_each(partial(_summarize, folders=folders), files, progress=progress)
+    excerpt = excerpt if len(files) == 1 else None
+    summarized = partial(_summarize, folders=folders, excerpt=excerpt, bus_bytes_per_s=bus_bytes_per_s)
+    done = read_each(summarized, files, progress=progress)
     done.sort(key=lambda pair: (pair[0].rank is None, pair[0].rank or 0, str(pair[0].path)))
     traces = [trace for trace, _ in done]
-    repeated = _repeated_ranks(traces)
-    summaries, ranks = tuple(summary for _, summary in done), None
-    of_ranks = across_ranks.tables(traces) if len(traces) > 1 and not repeated else None
+    repeated, ranks = _repeated_ranks(traces), None
+    summaries, of_ranks = of_ranks_together(traces, tuple(summary for _, summary in done))
     if of_ranks is not None:
-        by_rank, matched = across_ranks.by_rank(traces), of_ranks["matched_collectives"]
-        summaries = with_waiting(summaries, by_rank, matched)
         ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks)
     if tables is not None and folders is not None:
         for k, trace in enumerate(traces):
             folders[trace.path].rename(tables / f"trace{k}")
         if of_ranks is not None:
             write_all(of_ranks, tables / "ranks")
-    return Summary(warnings=(repeated,) if repeated else (), traces=summaries, ranks=ranks), traces
+    not_read = (
+        f"the limit left out {len(found) - len(files)} of {len(found)} traces" if len(files) < len(found) else None
+    )
+    warnings = tuple(warning for warning in (not_read, repeated) if warning)
+    return Summary(warnings=warnings, traces=summaries, ranks=ranks), traces
 
 
-def _summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Trace, TraceSummary]:
+def of_ranks_together(
+    traces: Sequence[Trace], summaries: tuple[TraceSummary, ...]
+) -> tuple[tuple[TraceSummary, ...], dict[str, pd.DataFrame] | None]:
+    """The summaries of some traces with what each rank waits for the others, and the tables across ranks.
+
+    Args:
+        traces: whole, or as `light` leaves them.
+        summaries: one of each.
+
+    Returns:
+        The summaries as they are, and None, where the traces are not the ranks of one job.
+    """
+    if len(traces) < 2 or _repeated_ranks(traces):
+        return summaries, None
+    tables = across_ranks.tables(traces)
+    return with_waiting(summaries, across_ranks.by_rank(traces), tables["matched_collectives"]), tables
+
+
+def light(trace: Trace) -> Trace:
+    """A trace without the tables that the comparison of ranks does not read."""
+    copy = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
+    if trace.device is not None:
+        return copy
+    host_compute(trace)  # what hides a host's collectives are its operators
+    return carry(trace, copy, collective_times, host_compute)
+
+
+def _summarize(
+    path: Path, folders: dict[Path, Path] | None, *, excerpt: Path | None, bus_bytes_per_s: float | None
+) -> tuple[Trace, TraceSummary]:
     """One trace and its summary; the trace is cut down to what ranks compare if its tables go to a folder."""
     return_freed_arrays()
-    trace = load_trace(path)
+    trace = replace(load_trace(path), bus_bytes_per_s=bus_bytes_per_s)
     if folders is None:
         return trace, summarize_trace(trace)
     write_tables(trace, folders[path])
+    if excerpt is not None and (of_step := step_excerpt(trace)) is not None:
+        with naming(excerpt), excerpt.open("wb") as file:  # the error of a full disk has no name of its own
+            file.write(of_step.data)
     summary = summarize_trace(trace)
-    light = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
-    if trace.device is None:  # what hides a host's collectives are its operators
-        host_compute(trace)
-        light = carry(trace, light, collective_times, host_compute)
-    return light, summary
+    return light(trace), summary
 
 
-def _repeated_ranks(traces: list[Trace]) -> str | None:
+def _repeated_ranks(traces: Sequence[Trace]) -> str | None:
     """Why these traces cannot be the ranks of one job; None if they can."""
     counts = Counter(trace.rank for trace in traces if trace.rank is not None)
     often = [f"{count} traces are of rank {rank}" for rank, count in sorted(counts.items()) if count > 1]
@@ -139,7 +183,9 @@ def _repeated_ranks(traces: list[Trace]) -> str | None:
 
 def summarize_trace(trace: Trace) -> TraceSummary:
     """One entry of `traces` in summary.json: what the trace is of, and all that the registry computes of it."""
-    device, unprofiled, kinds = trace.device, unprofiled_steps(trace), steps_alike(trace)
+    device = trace.device
+    unprofiled = unprofiled_steps(trace)
+    kinds = steps_alike(trace)
     computed: dict[str, Any] = {**step_figures(trace), **registry.parts_of(trace)}
     return TraceSummary(
         **computed,
@@ -149,10 +195,12 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         world_size=trace.meta.world_size,
         device=device,
         device_name=trace.meta.device_name(device),
+        device_module=device_module(trace.meta.runtimes) if trace.meta.runtimes else CUDA,
         compute_major=trace.meta.compute_major(device),
         window_ns=trace.window[1] - trace.window[0],
         unprofiled_step_ns=unprofiled.median_ns if unprofiled else None,
         unprofiled_mean_ns=mean_ns(unprofiled),
+        unprofiled_iqr_over_median=spread(unprofiled),
         unprofiled_alike_ns=kinds.unprofiled_ns,
         profiled_over_unprofiled=kinds.ratio,
         findings=(),
@@ -161,5 +209,5 @@ def summarize_trace(trace: Trace) -> TraceSummary:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

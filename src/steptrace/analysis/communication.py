@@ -1,17 +1,19 @@
-"""Communication on one rank: each collective's length, the part of it that computation did not hide, and all-reduces.
+"""Communication on one rank: the length of each collective, the part that computation did not hide, and all-reduces.
 
-The host's own collectives are gloo's on a CPU, on threads of their own, each with PyTorch's label
+Collectives on the host are those of gloo on a CPU. They run on separate threads, each with PyTorch's label
 (`gloo:all_reduce`). They are hidden while an operator runs on a training thread; otherwise the training waits. Hidden
-collectives are not free if both share cores. Without recorded operators the hidden part is unknown.
+collectives still cost time if both share cores. If no operators are recorded, the hidden part is unknown.
 
-A rank's all-reduces are its GPU's, or the host's if that reduces; each instant counts once. `measured` is the union of
-their spans, waiting for other ranks included; `exposed` is the part of it without a compute kernel on any stream of the
-GPU, or on a CPU without an operator on a training thread (None if the trace holds no operators). In a trace with steps
-only all-reduces launched in steps count.
+The all-reduces of a rank are those of its GPU, or those of the host if the GPU has none; each instant counts once.
+`measured` is the union of their spans, including the wait for other ranks. `exposed` is the part of it in which no
+compute kernel ran on any stream of the GPU or, on a CPU, no operator on a training thread (None if the trace holds no
+operators). In a trace with steps, only all-reduces launched in steps count. `expected` is the time that messages of
+their sizes take over the link alone.
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -23,8 +25,9 @@ from steptrace.analysis.common.activity import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.base import Document, field, reference
-from steptrace.documents.communication import AllReduce, CollectiveName, Collectives
+from steptrace.documents.communication import AllReduce, CollectiveName, Collectives, ExpectedBy
 from steptrace.documents.table import rows
+from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.intervals import Spans
 from steptrace.trace.columns import counted, map_names, references, row_numbers, spans_of, unmeasured
 from steptrace.trace.model import Trace, on_training, once
@@ -63,6 +66,7 @@ class CollectiveTime(Document, frozen=True):
     bytes: Annotated[
         int | None, field("The larger of what this rank gives and gets, on a host what it gives; null if not recorded.")
     ]
+    ranks: Annotated[int | None, field("Ranks of its group; null if not recorded.")]
     bus_bytes: Annotated[
         int | None, field("Bytes that cross the link of a rank (`bus_share`); null if a size is not recorded.")
     ]
@@ -76,13 +80,13 @@ def collective_times(trace: Trace) -> pd.DataFrame:
 
 
 def gpu_collectives(trace: Trace) -> pd.DataFrame:
-    """Those of the GPU alone."""
+    """The rows of `collective_times` that ran on the GPU."""
     times = collective_times(trace)
     return times[times["kernel"].notna().to_numpy()]
 
 
 def host_collectives(trace: Trace) -> pd.DataFrame:
-    """Those of the host alone."""
+    """The rows of `collective_times` that ran on the host, with a new index."""
     times = collective_times(trace)
     return times[times["label"].notna().to_numpy()].reset_index(drop=True)
 
@@ -110,7 +114,8 @@ def _on_the_gpu(trace: Trace) -> pd.DataFrame:
             "dur_ns": length,
             "exposed_ns": counted(length - hidden),
             "bytes": (size := _bytes(collectives)),
-            "bus_bytes": _bus_bytes(names, size, _group_sizes(collectives)),
+            "ranks": pd.Series(ranks := _group_sizes(collectives), dtype="Int64"),
+            "bus_bytes": _bus_bytes(names, size, ranks),
         }
     )
 
@@ -138,17 +143,18 @@ def _on_the_host(trace: Trace) -> pd.DataFrame:
             if compute is None
             else counted(length - intervals.measure_within(compute, start, start + length)),
             "bytes": chosen["bytes"].array,
-            "bus_bytes": none,  # a host's labels do not say how many ranks take part
+            "ranks": none,  # the labels on the host do not give the number of ranks
+            "bus_bytes": none,
         }
     )
 
 
 def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
-    """`collective_times` by collective and group, the most exposed first.
+    """`collective_times` summed up by collective and group, the most exposed first.
 
-    Returns the columns of `CollectiveName`. A figure is null if any of its collectives lacks it. Waiting is known where
-    `times` has the columns `wait_ns` and `exposed_wait_ns` (`rank_waits`): a collective that no other rank's trace
-    holds has null there, and counts as transfer.
+    Returns a table with the columns of `CollectiveName`. A figure is null if any of its collectives lacks it. Waiting
+    is known if `times` has the columns `wait_ns` and `exposed_wait_ns` (`rank_waits`). They are null for a collective
+    that no other rank's trace holds; it counts as transfer.
     """
     if "wait_ns" not in times:
         times = times.assign(wait_ns=unmeasured(len(times)), exposed_wait_ns=unmeasured(len(times)))
@@ -188,16 +194,16 @@ def _sum_of_known(values: "pd.Series[int]") -> Any:
 
 
 def _rate(size: "pd.Series[int]", ns: "pd.Series[int]") -> NDArray[np.float64]:
-    """Bytes per second; NaN where either is unknown, or no time passed."""
+    """Bytes per second; NaN if the bytes or the time are unknown, or the time is 0."""
     amounts, times = (values.to_numpy(dtype=np.float64, na_value=np.nan) for values in (size, ns))
     rates: NDArray[np.float64] = np.divide(1e9 * amounts, times, out=np.full(len(times), np.nan), where=times > 0)
     return rates
 
 
 def bus_share(collective: str, ranks: int) -> float | None:
-    """What a collective's bytes are multiplied by for its bus bandwidth, as nccl-tests does; None for an unknown one.
+    """Factor from a collective's bytes to the bytes that cross a link, as in nccl-tests; None for other collectives.
 
-    The result can be held against the bandwidth of a link, whatever the number of ranks.
+    The resulting bus bandwidth can be compared with that of a link, for any number of ranks.
     """
     if collective not in _BUS_SHARE:
         return None
@@ -206,7 +212,7 @@ def bus_share(collective: str, ranks: int) -> float | None:
 
 #: A rank in the list of a process group.
 _RANK: Final = re.compile(r"\d+")
-#: In these collectives each rank keeps its own part, one of as many as there are ranks.
+#: In these collectives each rank keeps its own part of the message, which crosses no link.
 _EACH_OTHER: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 _BUS_SHARE: Final = {
     **{"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0},
@@ -253,9 +259,9 @@ def _bytes(collectives: pd.DataFrame) -> "pd.Series[int]":
 
 @once
 def host_compute(trace: Trace) -> Spans | None:
-    """The spans of operators on training threads, calls of collectives aside; in normal form.
+    """The spans of operators on training threads, without calls of collectives; in normal form.
 
-    None if the trace holds no operator of such a thread, in its steps if it has any: the profiler did not record them.
+    None if the profiler recorded no operators there: none in the steps, or none at all in a trace without steps.
     """
     ops = trace.ops
     training = on_training(trace, ops)
@@ -270,7 +276,7 @@ ALL_REDUCE = "all_reduce"
 
 @part("all_reduce")
 def all_reduce(trace: Trace) -> AllReduce | None:
-    """The all-reduces of the analysed GPU, or without any there those of the host; None without any."""
+    """The all-reduces of the analysed GPU; if it has none, those of the host; None if there are none either."""
     times = collective_times(trace)
     counts = (times["collective"] == ALL_REDUCE).to_numpy()
     if len(trace.steps):
@@ -279,11 +285,12 @@ def all_reduce(trace: Trace) -> AllReduce | None:
     reduces = times[on_gpu if on_gpu.any() else counts]
     if not len(reduces):
         return None
-    # gloo with GPUs: operators only launch there, so only kernels hide the host's all-reduces.
+    # With GPUs the host's operators only launch kernels, so gloo's all-reduces are hidden by kernels only.
     compute = host_compute(trace) if trace.device is None else activity(trace).compute
     start = reduces["ts"].to_numpy(dtype=np.int64)
     spans = intervals.union(intervals.spans(start, start + reduces["dur_ns"].to_numpy(dtype=np.int64)))
     measured = intervals.measure(spans)
+    expected = expected_time(reduces, trace)
     exposed = None if compute is None else intervals.measure(intervals.subtract(spans, compute))
     return AllReduce(
         source="gpu" if on_gpu.any() else "host",
@@ -292,4 +299,46 @@ def all_reduce(trace: Trace) -> AllReduce | None:
         measured_ns=measured,
         exposed_ns=exposed,
         overlap=1 - exposed / measured if measured and exposed is not None else None,
+        expected_ns=None if expected is None else expected[0],
+        expected_by=None if expected is None else expected[1],
     )
+
+
+#: NCCL's published times are for the GPUs of one machine; this is their largest number.
+_MOST_PUBLISHED: Final = 8
+#: The sources of a collective's expected time, the most certain first.
+_KNOWN_BY: Final = ("measured", "nvlink", "pcie")
+
+
+def expected_time(reduces: pd.DataFrame, trace: Trace) -> tuple[int, ExpectedBy] | None:
+    """The time in ns that all-reduces of these sizes should take one after another, and its source.
+
+    The source is the bandwidth that the user gave; otherwise, for a GPU with a known data sheet, NCCL's published times
+    on it or on a GPU with the same kind of link. None if a size or the number of ranks is not known.
+
+    Args:
+        reduces: rows of `collective_times`.
+        trace: the trace that they are from.
+    """
+    ranks = reduces["ranks"].fillna(trace.meta.world_size) if trace.meta.world_size else reduces["ranks"]
+    if reduces["bytes"].isna().any() or ranks.isna().any():
+        return None
+    sizes = Counter(zip(map(int, reduces["bytes"]), map(int, ranks), strict=True))
+    if trace.bus_bytes_per_s is not None:
+        crossing = sum(count * size * (bus_share(ALL_REDUCE, n) or 0.0) for (size, n), count in sizes.items())
+        return round(1e9 * crossing / trace.bus_bytes_per_s), "given"
+    gpu = gpu_of_driver(trace.meta.device_name(trace.device))
+    if gpu is None or reduces["kernel"].isna().any() or any(not 1 < n <= _MOST_PUBLISHED for _, n in sizes):
+        return None
+    from steptrace.estimate.collectives import expected_seconds  # a trace without collectives needs no estimates
+
+    total, known = 0.0, set()
+    for (size, n), count in sizes.items():
+        seconds, by = expected_seconds(ALL_REDUCE, size, n, gpu)
+        total += count * seconds
+        known.add(by)
+    least_sure = next(by for by in reversed(_KNOWN_BY) if by in known)
+    return round(1e9 * total), _EXPECTED_BY[least_sure]
+
+
+_EXPECTED_BY: Final[Mapping[str, ExpectedBy]] = {"measured": "published", "nvlink": "nvlink", "pcie": "pcie"}

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import left_over
-from steptrace.analysis.common.registry import reads, table, table_part
+from steptrace.analysis.common.activity import outside_steps
+from steptrace.analysis.common.registry import reads, table, table_part, without_rows_of
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.copies import Copy, CopyRate
 from steptrace.documents.table import frame_of, validate
@@ -22,6 +22,7 @@ _NS_PER_S = 1e9
 
 @table("copy_rates", CopyRate)
 @once
+@without_rows_of("kernels", CopyRate)
 def copy_rates(trace: Trace) -> pd.DataFrame:
     """The rate of every kind of copy on every GPU as a series (table `copy_rates`).
 
@@ -47,15 +48,16 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
 @table_part("copies")
 @reads("copy_rates")
 @once
+@without_rows_of("kernels", Copy)
 def copies(trace: Trace) -> pd.DataFrame:
     """The kinds of copies with their bytes, time and rates, the most time first (table `copies`).
 
-    Those left over from steps before the recorded ones count in the rates alone.
+    Those that are of no step count in the rates alone.
     """
     series = dict(iter(copy_rates(trace).groupby(["device", "kind"])))
-    every = _copies(trace)
+    copied = _copies(trace)
     rows: list[dict[str, Any]] = []
-    for key, group in every[~every["left_over"]].groupby(["device", "kind"], sort=True):
+    for key, group in copied[~copied["outside"]].groupby(["device", "kind"], sort=True):
         nbytes = group.loc[group["bytes"].notna(), "bytes"]
         row = {"device": key[0], "kind": key[1], "count": len(group), "unsized": int((~group["sized"]).sum())}
         # Times cover all copies, those without recorded bytes too.
@@ -94,6 +96,6 @@ def _copies(trace: Trace) -> pd.DataFrame:
             "dur": rows["dur"].to_numpy(),
             "bytes": rows["bytes"].array,
             "sized": (rows["bytes"].notna() & (rows["dur"] > 0)).to_numpy(),
-            "left_over": left_over(trace)[chosen],
+            "outside": outside_steps(trace)[chosen],
         }
     )

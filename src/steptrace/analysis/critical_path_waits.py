@@ -15,10 +15,8 @@ records, which few traces hold. The clocks of host and GPU differ a little: a co
 stream's last work if none had drained, count even if they ended up to 20 us after the call returned.
 
 Work without a launch in the trace, or with a launch after its start (clocks that disagree), follows the work before it
-on its stream if that ended less than 30 us earlier. Else it is assumed to be launched at its start, or, if a training
-thread is blocked in a sync at that time, before the sync.
-
-Also the steps that paths lead through, and the spans in which another training thread worked for the steps' own.
+on its stream if that ended less than 30 us earlier. Otherwise it is assumed to be launched at its start. If a training
+thread is blocked in a sync at that time, it is assumed to be launched before the sync.
 """
 
 from collections.abc import Iterator
@@ -26,12 +24,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.gaps import event_waits
 from steptrace.compiled import compiled
-from steptrace.intervals import Ints, Spans
+from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace
 from steptrace.trace.names import is_stream_copy, wait_scope
@@ -59,15 +56,15 @@ class Work:
     queue: Ints
 
     def waits(self, trace: Trace, usable: Mask) -> Ints:
-        """The rows `(sync, kernel)`: the activities that each sync waits for, of those to be used.
+        """The rows `(sync, kernel)`: the usable activities that each sync waits for.
 
-        Of a device's streams only those that ended last count: the sync returned after them.
+        If a sync waits for a device, only the streams that ended last count: the sync returned after them.
         """
         syncs, pairs = trace.syncs, list[tuple[int, int]]()
         begin, back = start_end(syncs)
-        own = take(_last_of_calls(trace, self.end), row_numbers(syncs["launch"]))
+        copy_of_call = take(_last_of_calls(trace, self.end), row_numbers(syncs["launch"]))
         kinds = syncs["kind"].to_numpy(dtype=object)
-        of_event = np.array([wait_scope(kind) == "event" for kind in kinds], dtype=bool) & (own < 0)
+        of_event = np.array([wait_scope(kind) == "event" for kind in kinds], dtype=bool) & (copy_of_call < 0)
         last = np.full(len(syncs), -1, dtype=np.int64)
         rows = np.flatnonzero(of_event)
         ended = _Ended(self.end, self.asked_ns, self.queue)
@@ -76,7 +73,7 @@ class Work:
         for row, lasts in _last_of_streams(begin, self.asked_ns, self.queue, self.end, np.flatnonzero(~of_event)):
             kind = kinds[row]
             scope = wait_scope(kind)
-            waited = lasts if own[row] < 0 else own[row : row + 1]
+            waited = lasts if copy_of_call[row] < 0 else copy_of_call[row : row + 1]
             waited = waited[waited >= 0]
             done = (self.start[waited] <= back[row]) & (self.end[waited] <= back[row] + CLOCK_SKEW_NS)
             waited = waited[done][np.lexsort((waited[done], self.end[waited[done]]))]
@@ -157,7 +154,7 @@ def _events_waited_for(trace: Trace, launch: Ints, asked: Ints, queue: Ints) -> 
 
 
 class _Ended:
-    """Activities in the order of their ends, and of those that end together of their rows."""
+    """Activities in the order of their ends; activities that end together, in the order of their rows."""
 
     def __init__(self, end: Ints, asked: Ints, queue: Ints) -> None:
         self._end, self._asked = end, np.sort(asked)
@@ -167,7 +164,7 @@ class _Ended:
         self._rank, self._queue = rank[self._rows], queue[self._rows]
 
     def before(self, time: Ints, row: Ints | None = None) -> Ints:
-        """How many ended by each time; of those that ended at that time only those before `row`, if it is given."""
+        """How many ended by each time. With `row`, one that ended just then counts only if it comes before it."""
         if row is None:
             return np.searchsorted(self._end[self._rows], time, side="right").astype(np.int64)
         count = len(self._end)
@@ -184,17 +181,17 @@ class _Ended:
         excluded = np.full(len(first), -1, dtype=np.int64) if not_of is None else not_of
         order = np.argsort(first, kind="stable")
         found = np.empty(len(first), dtype=np.int64)
-        given = (self._rank, self._queue, first[order], limit[order], excluded[order])
-        compiled.latest(*(np.ascontiguousarray(a, dtype=np.int64) for a in given), found)
+        arrays = (self._rank, self._queue, first[order], limit[order], excluded[order])
+        compiled.latest(*(np.ascontiguousarray(a, dtype=np.int64) for a in arrays), found)
         rows = np.empty(len(first), dtype=np.int64)
         rows[order] = take(self._rows, found)
         return rows
 
 
 def _last_of_streams(begin: Ints, asked: Ints, queue: Ints, end: Ints, wanted: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each wanted sync in order of its begin, with the last activity to end of each stream, of those launched before.
+    """Each wanted sync in order of its begin, with the activity of each stream that ends last of those launched before.
 
-    The array is of one entry a stream, -1 for none, and is the same one each time.
+    The array has one entry for each stream, -1 for none. It is the same array each time.
     """
     last = np.full(int(queue.max(initial=-1)) + 1, -1, dtype=np.int64)
     order = np.argsort(asked, kind="stable")
@@ -217,88 +214,3 @@ def _last_of_calls(trace: Trace, end: Ints) -> Ints:
     last = np.full(len(trace.launches), -1, dtype=np.int64)
     last[launch[rows]] = rows  # the last one of each launch
     return last
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Each step's start, end, end on the host and thread, and the thread of most steps.
-
-    A trace without steps counts as one step of its busiest thread.
-    """
-
-    thread: int
-    begin: Ints
-    end: Ints
-    host_end: Ints
-    threads: Ints
-
-    @property
-    def first(self) -> int:
-        """Start of the first step."""
-        return int(self.begin.min())
-
-    @property
-    def last_on_host(self) -> int:
-        """End of the last step on the host."""
-        return int(self.host_end.max())
-
-    def limit(self, thread: Ints) -> Ints:
-        """The time up to which each thread counts."""
-        return np.where(thread == self.thread, self.last_on_host, int(self.end.max()))
-
-
-def steps_of(trace: Trace, work: Work) -> Steps | None:
-    """The steps of a trace; None without host events."""
-    if len(trace.steps):
-        begin, dur, host_dur, thread = trace.steps[["ts", "dur", "host_dur", "thread"]].to_numpy().T
-        return Steps(int(np.bincount(thread).argmax()), begin, begin + dur, begin + host_dur, thread)
-    thread = np.concatenate([table["thread"].to_numpy() for table in _host_tables(trace)])
-    if not len(thread):
-        return None
-    events = np.bincount(thread)
-    launches = np.bincount(work.thread[work.thread >= 0], minlength=len(events))
-    busiest = max(np.flatnonzero(events).tolist(), key=lambda thread: (launches[thread], events[thread]))
-    ends = np.concatenate([start_end(table)[1] for table in _host_tables(trace)])
-    host_end = int(ends[thread == busiest].max())
-    end = max(host_end, int(work.end.max(initial=0)))
-    return Steps(busiest, *(np.array([value]) for value in (0, end, host_end, busiest)))
-
-
-def _host_tables(trace: Trace) -> list[pd.DataFrame]:
-    return [trace.ops, trace.launches, trace.labels, trace.frames]
-
-
-def bursts_of(trace: Trace, steps: Steps, threads: list[int]) -> Ints:
-    """Rows `(thread, start, end)`: spans in which another training thread worked for the steps' own."""
-    bursts: list[tuple[int, int, int]] = []
-    events = _spans(trace, steps, threads) if threads else {}
-    busy = {thread: intervals.union(events.pop(thread)) for thread in threads if thread in events}
-    # The other threads' events are gone by now: those of all threads at once would be the peak of memory.
-    own = _spans(trace, steps, [steps.thread]).get(steps.thread, intervals.empty()) if busy else intervals.empty()
-    edges = intervals.distinct(own)
-    for thread, spans in busy.items():
-        gap = np.searchsorted(edges, spans[:, 0], side="right")
-        inside = np.searchsorted(edges, spans[:, 1], side="left") <= gap
-        _, first = np.unique(gap[inside], return_index=True)
-        for burst in np.split(spans[inside], first[1:]):
-            bursts.extend([(thread, burst[0, 0], burst[-1, 1])] if len(burst) else [])
-    return np.array(bursts, dtype=np.int64).reshape(-1, 3)
-
-
-def _spans(trace: Trace, steps: Steps, threads: list[int]) -> dict[int, Spans]:
-    """The events of host threads between the start of the first step and the host's end of the last, by thread."""
-    of_thread, parts = [], []
-    for table in _host_tables(trace):
-        (ts, end), thread = start_end(table), table["thread"].to_numpy()
-        inside = np.isin(thread, threads) & (ts >= steps.first) & (end <= steps.last_on_host)
-        inside &= ts < steps.last_on_host
-        of_thread.append(thread[inside])
-        parts.append(intervals.spans(ts[inside], end[inside]))
-    thread, spans = np.concatenate(of_thread), np.concatenate(parts)
-    of_thread.clear()
-    parts.clear()
-    if len(threads) > 1:
-        order = np.argsort(thread, kind="stable")
-        thread, spans = thread[order], spans[order]
-    used, first = np.unique(thread, return_index=True)
-    return dict(zip(used.tolist(), np.split(spans, first[1:]), strict=False))

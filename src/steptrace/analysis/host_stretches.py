@@ -24,7 +24,7 @@ _KEYS = ["file", "line", "function", "op", "label"]
 
 
 def why_no_stretches(trace: Trace) -> Absence | None:
-    """What a trace without such stretches lacks; None where its steps have none."""
+    """The code of what a trace without such stretches lacks; None if its steps have no stretch."""
     return None if len(_steps_with_operators(trace)) else "no_steps_with_operators"
 
 
@@ -73,7 +73,7 @@ def _stretches(trace: Trace) -> tuple[Spans, Ints]:
 
 
 def _sites(trace: Trace, spans: Spans, thread: Ints) -> pd.DataFrame:
-    """Of each stretch the place in the program, the label, and the operator that ends it."""
+    """The place in the program, the label and the ending operator of each stretch."""
     ending = _operator_at(trace, spans[:, 1])
     none = np.full(len(spans), -1, dtype=np.int64)
     after = trace.ops["thread"].to_numpy()[np.maximum(ending, 0)]

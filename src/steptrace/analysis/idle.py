@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import activity, left_over
+from steptrace.analysis.common.activity import activity, outside_steps
 from steptrace.analysis.common.gaps import first_work, gap_causes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
-from steptrace.analysis.common.registry import part, reads, table
+from steptrace.analysis.common.registry import part, reads, table, without_rows_of
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.table import frame_of, plain, rows, validate
 from steptrace.intervals import Ints, Spans
@@ -31,6 +31,7 @@ MOST = 20
 
 @table("idle_by_stream", StreamIdle)
 @once
+@without_rows_of("kernels", StreamIdle)
 def idle_by_stream(trace: Trace) -> pd.DataFrame:
     """The gaps before each activity of a stream, by category, summed per device and stream.
 
@@ -52,6 +53,7 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
 
 @table("idle_gaps", IdleGap)
 @once
+@without_rows_of("kernels", IdleGap)
 def idle_gaps(trace: Trace) -> pd.DataFrame:
     """Each gap in a GPU's work, with its cause (`gaps.gap_causes`) and the activity after it (`idle_gaps`)."""
     gaps, cause = gap_causes(trace)
@@ -74,18 +76,18 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
 def idle(trace: Trace) -> Idle:
     """Idle time by stream and by the work after the gap, and the longest gaps; `overview` has it by cause.
 
-    What ended gaps is of the steps: gaps before work left over from earlier ones are left out.
+    Gaps before work that is left over from steps before the recorded ones are not counted by that work.
     """
     device, by_stream = trace.device, rows(idle_by_stream(trace), StreamIdle)
     if device is None:
         return Idle(by_stream=by_stream, gaps=None, ended_by=(), longest=())
     gaps = idle_gaps(trace)
-    own = gaps[~left_over(trace)[gaps["kernel"].to_numpy()]]
+    in_steps = gaps[~outside_steps(trace)[gaps["kernel"].to_numpy()]]
     return Idle(
         by_stream=by_stream,
         # With a single activity there can be no gap.
         gaps=len(gaps) if (trace.kernels["device"] == device).sum() > 1 else None,
-        ended_by=rows(gap_endings(own).head(MOST), IdleEnding),
+        ended_by=rows(gap_endings(in_steps).head(MOST), IdleEnding),
         longest=rows(gaps.sort_values(["dur", "ts"], ascending=[False, True]).head(MOST), IdleGap),
     )
 
@@ -156,21 +158,21 @@ def _filled(spans: Spans, start: Ints, end: Ints) -> int:
     return int(intervals.measure_within(spans, start, np.maximum(start, end)).sum())
 
 
-#: So many gaps are looked at at a time.
+#: How many gaps are processed at a time.
 _AT_ONCE: Final = 1 << 14
 
 
-def _filled_beside(spans: Spans, others: Spans, start: Ints, end: Ints) -> int:
-    """The time that the spans take of these gaps outside of `others`, in ns.
+def _filled_beside(spans: Spans, without: Spans, start: Ints, end: Ints) -> int:
+    """The time that the spans take of these gaps outside of the spans `without`, in ns.
 
-    In portions: the difference of the two sets would be several times the size of both.
+    It is computed in portions: the difference of the two sets would be several times the size of both.
     """
     order = np.argsort(start, kind="stable")
     total = 0
     for portion in np.array_split(order, len(order) // _AT_ONCE + 1):
         if len(portion):
             begin, stop = start[portion], np.maximum(start[portion], end[portion])
-            near, beside = (_between(of, int(begin[0]), int(stop.max())) for of in (spans, others))
+            near, beside = (_between(spans_near, int(begin[0]), int(stop.max())) for spans_near in (spans, without))
             total += _filled(intervals.subtract(near, beside), begin, stop)
     return total
 

@@ -75,7 +75,8 @@ def waits_for_input(trace: Trace) -> Input:
 def input_wait(trace: Trace, unprofiled: Unprofiled | None = None, kinds: Alike | None = None) -> Input:
     """The waits of all steps (sums of the table `input_waits`) and of each; None if the trace cannot show them.
 
-    With a GPU the window is from the first step's start to the end of the last one's work, else the steps on the host.
+    With a GPU the window is from the first step's start to the end of the last step's work. Without one it is the steps
+    on the host.
 
     Args:
         trace: the trace.

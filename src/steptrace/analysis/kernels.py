@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import activity, left_over
+from steptrace.analysis.common.activity import activity, outside_steps
 from steptrace.analysis.common.call_tree import LABEL, OP, call_tree, inside_same, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name, short_names
-from steptrace.analysis.common.registry import part, table
+from steptrace.analysis.common.registry import part, table, without_rows_of
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
 from steptrace.documents.table import frame_of, records, rows, validate
@@ -32,15 +32,17 @@ _KEYS = ["name", "kind"]
 
 @table("kernel_names", KernelName)
 @once
+@without_rows_of("kernels", KernelName)
 def kernel_table(trace: Trace) -> pd.DataFrame:
     """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
     return _by_name(trace.kernels[(trace.kernels["device"] == trace.device).to_numpy()])
 
 
 @once
+@without_rows_of("kernels", KernelName)
 def recorded_kernels(trace: Trace) -> pd.DataFrame:
     """The same without work left over from steps before the recorded ones: its sums are the steps' own."""
-    return _by_name(trace.kernels[(trace.kernels["device"] == trace.device).to_numpy() & ~left_over(trace)])
+    return _by_name(trace.kernels[(trace.kernels["device"] == trace.device).to_numpy() & ~outside_steps(trace)])
 
 
 @part("kernels")
@@ -66,6 +68,7 @@ def _by_name(kernels: pd.DataFrame) -> pd.DataFrame:
 
 @table("kernel_types", KernelType)
 @once
+@without_rows_of("kernels", KernelType)
 def kernel_types(trace: Trace) -> pd.DataFrame:
     """The time of each combination of classes that ran on a GPU at once (table `kernel_types`)."""
     gpu = activity(trace)
@@ -102,16 +105,17 @@ class SequenceRow(Document, frozen=True):
     kernels: Annotated[str, key("", "Names of the activities, one a line.")]
 
 
-#: So many calls are looked at at a time.
+#: How many calls are processed at a time.
 _AT_ONCE: Final = 1 << 14
 #: A sequence has at least two activities.
 MINIMUM_LENGTH = 2
-#: As many sequences summary.json holds, and of each as many entries.
+#: The most sequences in summary.json, and the most entries of each.
 MOST, MOST_ENTRIES = 20, 30
 
 
 @table("sequences", SequenceRow, of_call_tree=True)
 @once
+@without_rows_of("kernels", SequenceRow)
 def kernel_sequences(trace: Trace) -> pd.DataFrame:
     """The sequences under every operator and label: the table `sequences`, the most GPU time first.
 
@@ -140,14 +144,14 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
     begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
     del work, launched, launch_ts
     of_kind, of_name = calls["kind"].cat, calls["name"].cat
-    # In portions: lists of every call's values would be the peak of memory.
+    # In portions, since lists of all calls' values would be the peak of memory.
     for portion in np.array_split(enough, len(enough) // _AT_ONCE + 1):
         columns = (of_kind.codes, of_name.codes, calls["host_ns"])
         values = [column.to_numpy()[portion].tolist() for column in columns]
-        for call, a, b, kind, of, host_ns in zip(portion, first[portion], stop[portion], *values, strict=True):
+        for call, a, b, kind, name, host_ns in zip(portion, first[portion], stop[portion], *values, strict=True):
             rows = np.sort((by_launch if is_label[call] else order)[a:b])  # kernels are sorted by start
             ends = end[rows]
-            key = (of_kind.categories[kind], of_name.categories[of], codes[rows].tobytes())
+            key = (of_kind.categories[kind], of_name.categories[name], codes[rows].tobytes())
             sums = sequences.setdefault(key, [0, 0, 0, 0])
             sums[0] += 1
             sums[1] += int((ends - begin[rows]).sum())

@@ -15,7 +15,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.activity import left_over
 from steptrace.analysis.common.gaps import waits_for_event
-from steptrace.analysis.common.registry import part, reads, table
+from steptrace.analysis.common.registry import part, reads, table, without_rows_of
 from steptrace.documents.base import Document, field, key, reference
 from steptrace.documents.launches import Distribution, LaunchCall, Launches
 from steptrace.documents.table import frame_of, rows, validate
@@ -53,6 +53,7 @@ class LaunchTime(Document, frozen=True):
 
 @table("launch_times", LaunchTime)
 @once
+@without_rows_of("kernels", LaunchTime)
 def launch_times(trace: Trace) -> pd.DataFrame:
     """Each call that put work on a GPU, whatever its name, with the times of both (table `launch_times`)."""
     # A separate call, so that its arrays are freed before the columns become a table.
@@ -73,7 +74,9 @@ def _columns(trace: Trace) -> dict[str, Any] | tuple[()]:
     launch = row_numbers(kernels["launch"])
     # By launch, then start: the first row of each launch is its first activity.
     order = np.lexsort((kernels["ts"].to_numpy(), launch))
-    launch, free, kernels = launch[order], free[order], kernels.iloc[order]
+    launch = launch[order]
+    free = free[order]
+    kernels = kernels.iloc[order]
     first = np.flatnonzero(np.append(True, launch[1:] != launch[:-1]))
     row, start = launch[first], kernels["ts"].to_numpy()[first]
     call = trace.launches[["ts", "dur", "name", "op", "step"]].iloc[row]

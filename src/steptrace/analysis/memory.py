@@ -25,10 +25,10 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.labels import labelled_parts, unlabelled_parts
-from steptrace.analysis.common.registry import part
+from steptrace.analysis.common.registry import part, without_rows_of
 from steptrace.analysis.common.series import running_sum
 from steptrace.documents.base import Document, field, key, reference
-from steptrace.documents.memory import AtPeak, DeviceMemory
+from steptrace.documents.memory import MEMORY_CATEGORIES, AtPeak, DeviceMemory
 from steptrace.documents.run import RunMemory
 from steptrace.documents.table import frame_of, records, rows
 from steptrace.intervals import Ints
@@ -48,17 +48,6 @@ from steptrace.trace.decode import MISSING
 from steptrace.trace.model import Trace, once
 from steptrace.trace.source import SITE_COLUMNS, sites_of
 
-#: The categories in display order.
-CATEGORIES: Final = (
-    "parameters",
-    "gradients",
-    "optimizer_state",
-    "activations",
-    "inputs",
-    "workspaces",
-    "temporary",
-    "unknown",
-)
 _OF_PHASE: Final = {
     "data": "inputs",
     "forward": "activations",
@@ -72,6 +61,8 @@ POINTS: Final = 400
 _KINDS: Final = {0: "cpu", 1: "cuda"}
 DEVICE: Final = ["device_type", "device"]
 HOST: Final = 0
+#: Fewer steps have none before the last one.
+_STEPS_TO_STAY: Final = 2
 
 
 class MemoryBlock(Document, frozen=True):
@@ -90,6 +81,7 @@ class MemoryBlock(Document, frozen=True):
 
 
 @once
+@without_rows_of("memory", MemoryBlock)
 def memory_blocks(trace: Trace) -> pd.DataFrame:
     """Every block of memory with its life and category (table `memory_blocks`), by device and time of allocation.
 
@@ -98,7 +90,9 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     """
     events = trace.memory[(trace.memory["address"].notna() & (trace.memory["bytes"] != 0)).to_numpy()]
     kind, device = events["device_type"].to_numpy(), row_numbers(events["device"])
-    address, ts, size = row_numbers(events["address"]), events["ts"].to_numpy(), events["bytes"].to_numpy()
+    address = row_numbers(events["address"])
+    ts = events["ts"].to_numpy()
+    size = events["bytes"].to_numpy()
     order = np.lexsort((np.arange(len(events)), address, device, kind))
     places = np.stack([kind, device, address], axis=1)[order]
     same = np.append(False, (places[1:] == places[:-1]).all(axis=1))[: len(order)]  # as the event before
@@ -178,6 +172,8 @@ def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
 @part("memory")
 def memory(trace: Trace) -> tuple[DeviceMemory, ...] | None:
     """One entry a device, the highest peak first; None where the profiler recorded no allocations."""
+    if len(trace.memory) == 0:
+        return None
     devices = memory_blocks(trace)[DEVICE].drop_duplicates().itertuples(index=False)
     entries = [_device(trace, int(kind), device) for kind, device in devices]
     return tuple(sorted(entries, key=lambda entry: -entry.peak_allocated_bytes)) or None
@@ -217,10 +213,38 @@ def _device(trace: Trace, kind: int, device: Any) -> DeviceMemory:
         capacity_source=source,
         headroom_bytes=None if capacity is None or before is None else capacity - taken,
         fragmentation=None if record is None else record.fragmentation,
-        by_category={category: int(sums.get(category, 0)) for category in CATEGORIES},
-        at_peak=rows(live.head(MOST).astype({"blocks": "Int64", "line": "Int64", "bytes": "int64"}), AtPeak),
+        by_category={category: int(sums.get(category, 0)) for category in MEMORY_CATEGORIES},
+        at_peak=_largest(live),
         curve=_curve(pd.DataFrame({"ts": instants, "allocated": level, "reserved": reserved})),
+        step_end_bytes=_at_step_ends(trace, instants, level),
+        stays=_what_stays(trace, blocks),
     )
+
+
+def _largest(live: pd.DataFrame) -> tuple[AtPeak, ...]:
+    """The origins with most live bytes."""
+    return rows(live.head(MOST).astype({"blocks": "Int64", "line": "Int64", "bytes": "int64"}), AtPeak)
+
+
+def _at_step_ends(trace: Trace, instants: Ints, level: Ints) -> tuple[int, ...] | None:
+    """The live bytes at the end of each step on the host; None for a trace without steps."""
+    if len(trace.steps) == 0:
+        return None
+    ends = trace.steps["ts"].to_numpy() + trace.steps["host_dur"].to_numpy()
+    place = np.searchsorted(instants, ends, side="right") - 1
+    return tuple(level[np.maximum(place, 0)].tolist())
+
+
+def _what_stays(trace: Trace, blocks: pd.DataFrame) -> tuple[AtPeak, ...]:
+    """The bytes that earlier steps allocated and that are live at the end of the last step, by origin."""
+    if len(trace.steps) < _STEPS_TO_STAY:
+        return ()
+    begins = trace.steps["ts"].to_numpy()
+    begin, _ = _life(blocks)
+    earlier = blocks[(begin >= int(begins[0])) & (begin < int(begins[-1]))]
+    end = int(begins[-1] + trace.steps["host_dur"].iloc[-1])
+    live = _live_at(trace, earlier, end, 0, {})
+    return _largest(live)
 
 
 def _before(
@@ -257,7 +281,7 @@ def _life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
 
 
 def _live_at(trace: Trace, blocks: pd.DataFrame, ts: int, allocated: int, held: Mapping[str, int]) -> pd.DataFrame:
-    """What is live at an instant by category and place in the program, the most bytes first: columns of `AtPeak`.
+    """The live bytes at an instant by category and place in the program, the most first: columns of `AtPeak`.
 
     The operator is the outermost one. What is allocated beyond the trace's blocks is from before it: by category what
     `held` has of it, the rest `unknown`.
@@ -269,10 +293,12 @@ def _live_at(trace: Trace, blocks: pd.DataFrame, ts: int, allocated: int, held: 
     sites = sites_of(trace, events, trace.lines)
     parent = row_numbers(trace.ops["parent"])
     sites["op"] = texts(trace.ops["name"], take(nearest(parent, parent < 0), row_numbers(in_trace["op"])))
-    own = pd.concat([in_trace[["category", "bytes"]], sites.assign(phase=in_trace["phase"])], axis=1)
+    with_category = pd.concat([in_trace[["category", "bytes"]], sites.assign(phase=in_trace["phase"])], axis=1)
     columns = ["category", *SITE_COLUMNS]
-    every = _joined(own, alive.loc[alive["ts"].isna(), ["category", "bytes"]]).reindex(columns=[*columns, "bytes"])
-    groups = every.groupby(columns, dropna=False, sort=False)["bytes"].agg(blocks="size", bytes="sum").reset_index()
+    grouped = _joined(with_category, alive.loc[alive["ts"].isna(), ["category", "bytes"]]).reindex(
+        columns=[*columns, "bytes"]
+    )
+    groups = grouped.groupby(columns, dropna=False, sort=False)["bytes"].agg(blocks="size", bytes="sum").reset_index()
     earlier, rest = [], allocated - int(alive["bytes"].sum())
     for category, size in (*held.items(), ("unknown", rest)):
         if (taken := min(int(size), rest)) > 0:

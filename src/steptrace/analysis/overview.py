@@ -17,7 +17,8 @@ from steptrace.analysis.common.activity import activity, sm_weighted_ns
 from steptrace.analysis.common.call_tree import call_tree, device_time_by
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
 from steptrace.analysis.common.registry import part, reads, table
-from steptrace.documents.overview import Overview, TopOperator
+from steptrace.analysis.steps import lengths_ns
+from steptrace.documents.overview import Overview, StepParts, TopOperator
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, measure_within
 from steptrace.trace.columns import has_ancestor, map_names, row_numbers
@@ -50,7 +51,26 @@ def overview(trace: Trace) -> Overview | None:
         window_ns=window,
         step_ns=window / steps if steps else None,
         parts_ns=parts,
+        by_step=_by_step(trace),
         operators=rows(top_operators(trace).head(MOST_OPERATORS), TopOperator),
+    )
+
+
+def _by_step(trace: Trace) -> tuple[StepParts, ...]:
+    """The parts of each step: of a GPU's from the end of the work before to the end of its own, see `lengths_ns`."""
+    if not len(trace.steps):
+        return ()
+    if trace.device is None:
+        starts = trace.steps["ts"].to_numpy()
+        division, ends = host_division(trace), starts + trace.steps["host_dur"].to_numpy()
+    else:
+        lengths = np.array(lengths_ns(trace), dtype=np.int64)
+        ends = gpu_window(trace)[0] + np.cumsum(lengths)
+        division, starts = gpu_division(trace), ends - lengths
+    parts = division.within(starts, ends)
+    return tuple(
+        StepParts(index=int(index), parts_ns={name: int(ns[row]) for name, ns in parts.items()})
+        for row, index in enumerate(trace.steps["index"])
     )
 
 
@@ -58,8 +78,8 @@ def overview(trace: Trace) -> Overview | None:
 def operator_times(trace: Trace) -> pd.DataFrame:
     """The `calls` of each operator by its name, and `host_self_ns`: their own time on the host, summed."""
     tree = call_tree(trace)
-    own = tree[["name", "host_self_ns"]][(tree["kind"] == "op").to_numpy()]
-    by_name = own.groupby("name", observed=True)["host_self_ns"]
+    operators = tree[["name", "host_self_ns"]][(tree["kind"] == "op").to_numpy()]
+    by_name = operators.groupby("name", observed=True)["host_self_ns"]
     return pd.DataFrame({"calls": by_name.size(), "host_self_ns": by_name.sum()}).rename(index=str)
 
 
@@ -69,17 +89,18 @@ def operator_times(trace: Trace) -> pd.DataFrame:
 def top_operators(trace: Trace) -> pd.DataFrame:
     """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.
 
-    All GPU time of the steps gets a row, communication under the operator that launched it, work without one under
-    null, so shares are of all of it. Operators without GPU work follow; wrappers of the autograd engine are left out.
+    All GPU time of the steps has a row, so that shares are shares of all of it. Communication counts for the operator
+    that launched it; work without an operator is the row null. Operators without GPU work follow; wrappers of the
+    autograd engine are left out.
     """
     ops = operator_times(trace)
-    own = [name for name in map(str, ops.index) if is_own_operator(name)]
-    names: list[str | None] = [*own]
+    operators = [name for name in map(str, ops.index) if is_own_operator(name)]
+    names: list[str | None] = [*operators]
     device_ns: list[int] | None = None
     if trace.device is not None:
         by_operator = device_time_by(trace, ["op"])
         launching = [None if pd.isna(name) else str(name) for name in by_operator["op"]]
-        names = list(dict.fromkeys([*launching, *own]))
+        names = list(dict.fromkeys([*launching, *operators]))
         device_ns = [*by_operator["device_ns"], *([0] * (len(names) - len(launching)))]
     table = ops.reindex(names)[["calls", "host_self_ns"]].astype("Int64").reset_index(drop=True)
     by = (
@@ -94,7 +115,7 @@ def top_operators(trace: Trace) -> pd.DataFrame:
     return frame_of(TopOperator, table)
 
 
-#: One value a step, in the order of the steps.
+#: One value for each step, in the order of the steps.
 Values = NDArray[np.float64]
 
 
@@ -113,7 +134,7 @@ def step_figures(trace: Trace) -> dict[str, float | None]:
 
 
 def operators_per_step(trace: Trace) -> Values:
-    """How many operators each step called; empty for a trace without operators.
+    """The number of operators that each step called; empty for a trace without operators.
 
     An operator counts if the program or a backward node called it: its name has a namespace (`aten::add`), it is not
     the autograd engine's own wrapper, and no other such operator is around it. `aten::linear` counts once, not once

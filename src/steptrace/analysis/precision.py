@@ -1,9 +1,9 @@
 """Number formats of GPU kernels, and the share of matrix work on tensor cores, from kernels' names.
 
-Three tables of patterns, each with its meaning; the first match decides; without a match the value is unknown.
-A kernel counts with the narrowest floating-point format that its name gives: that of its operands, where sums are
-often kept in a wider one. A conversion counts with its narrower side. TF32 is 32-bit: operands and results are, only
-the product is rounded. AMD's matrix cores count as tensor cores.
+There are three tables of patterns with their meanings. The first pattern that matches decides; without a match the
+value is unknown. A kernel counts with the narrowest floating-point format in its name, which is that of its operands;
+sums are often kept in a wider format. A conversion counts with its narrower side. TF32 counts as 32-bit, since operands
+and results have 32 bits and only the product is rounded. AMD's matrix cores count as tensor cores.
 
 If the name does not give the format, the recorded input types of the launching operator may; otherwise it is `unknown`,
 as for Triton kernels, whose names hold no types.
@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.activity import left_over
+from steptrace.analysis.common.activity import outside_steps
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.common.registry import part, table
+from steptrace.analysis.common.registry import part, table, without_rows_of
 from steptrace.documents.kernels import KernelFormat, Precision
 from steptrace.documents.table import frame_of, rows
 from steptrace.trace.columns import take
@@ -31,7 +31,7 @@ FORMATS: Final = ("bits8", "bits16", "bits32", "bits64", "integer", "unknown")
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What a kernel's name says of its arithmetic.
+    """The arithmetic of a kernel, by its name.
 
     `tensor_core`: `yes`, `no` or `unknown`. `matrix` kernels multiply matrices, convolve or attend; `helper` kernels
     prepare or finish their work (layout, split-K sums), without tensor cores.
@@ -212,6 +212,7 @@ _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
 
 @table("kernel_formats", KernelFormat)
 @once
+@without_rows_of("kernels", KernelFormat)
 def kernel_formats(trace: Trace) -> pd.DataFrame:
     """The compute kernels of the analysed GPU by name, format and use of tensor cores (table `kernel_formats`).
 
@@ -220,8 +221,8 @@ def kernel_formats(trace: Trace) -> pd.DataFrame:
     Work left over from steps before the recorded ones is left out.
     """
     kernels = trace.kernels
-    own = (kernels["device"] == trace.device).to_numpy() & ~left_over(trace)
-    chosen = np.flatnonzero(own & (kernels["kind"] == "compute").to_numpy())
+    in_steps = (kernels["device"] == trace.device).to_numpy() & ~outside_steps(trace)
+    chosen = np.flatnonzero(in_steps & (kernels["kind"] == "compute").to_numpy())
     op = launching_op(trace)[chosen]
     codes = pd.DataFrame(
         {
@@ -239,8 +240,8 @@ def kernel_formats(trace: Trace) -> pd.DataFrame:
     by_key = codes.groupby(["name", "op", "types"], sort=True)["ns"].agg(count="size", ns="sum").reset_index()
     rows = pd.DataFrame(
         [
-            _judged(names[name], "" if of < 0 else operators[of], "" if types < 0 else types_of[types])
-            for name, of, types in zip(by_key["name"], by_key["op"], by_key["types"], strict=True)
+            _judged(names[name], "" if operator < 0 else operators[operator], "" if types < 0 else types_of[types])
+            for name, operator, types in zip(by_key["name"], by_key["op"], by_key["types"], strict=True)
         ],
         columns=[*_KEYS],
     ).assign(count=by_key["count"], ns=by_key["ns"])

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.call_tree import call_tree, device_time_by, inside_same
-from steptrace.analysis.common.registry import part, reads, table
+from steptrace.analysis.common.registry import part, reads, table, without_rows_of
 from steptrace.documents.program import FunctionTime, LineTime, Program
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints
@@ -41,6 +41,7 @@ def line_times(trace: Trace) -> pd.DataFrame:
 
 @table("function_times", FunctionTime, of_call_tree=True)
 @once
+@without_rows_of("frames", FunctionTime)
 def function_times(trace: Trace) -> pd.DataFrame:
     """The program's functions and modules (table `function_times`), the most host time first.
 

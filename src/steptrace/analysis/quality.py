@@ -14,7 +14,7 @@ from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.syncs import were_recorded
-from steptrace.documents.quality import CheckCode, CheckRow, Quality, QualityCheck
+from steptrace.documents.quality import CheckCode, CheckRow, CutEnd, Quality, QualityCheck
 from steptrace.documents.table import frame_of, names_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import ended_before, map_names, start_end
@@ -39,9 +39,9 @@ _LOST_CHECKS: Final[Mapping[str, CheckCode]] = {
 _MOST_NAMED: Final = 5
 
 
-def _check(code: CheckCode, wrong: int, of: int, *, warns: bool, **figures: Any) -> QualityCheck:
-    text = words.result(code, wrong=wrong, of=of, figures=figures)
-    return QualityCheck(code, wrong, of, warns, text, figures=figures)
+def _check(code: CheckCode, wrong: int, total: int, *, warns: bool, **figures: Any) -> QualityCheck:
+    text = words.result(code, wrong=wrong, of=total, figures=figures)
+    return QualityCheck(code, wrong, total, warns, text, figures=figures)
 
 
 @once
@@ -51,7 +51,14 @@ def checks_of(trace: Trace) -> tuple[QualityCheck, ...]:
     if len(trace.kernels) or len(trace.launches):
         checks.append(_runtime(trace))
     if len(trace.kernels):
-        checks += [_linked(trace), _clocks(trace), _ends(trace), _overlaps(trace), *_communication(trace)]
+        checks += [
+            _linked(trace),
+            _clocks(trace),
+            _starts(trace),
+            _ends(trace),
+            _overlaps(trace),
+            *_communication(trace),
+        ]
     if trace.devices:
         checks.append(_devices(trace))
     if len(trace.steps):
@@ -84,6 +91,7 @@ def quality(trace: Trace) -> Quality:
         lost=records.lost,
         left_out=records.left_out,
         cut=records.cut,
+        cut_starts=records.starts,
         notes=trace.meta.notes,
         gpu_measured=None if not len(trace.kernels) and not records.lost else bool(trace.devices),
     )
@@ -104,7 +112,7 @@ def _gpu_work(trace: Trace) -> QualityCheck:
 def _runtime(trace: Trace) -> QualityCheck:
     """Whether it is known which of the host's calls wait for the GPU."""
     runtimes = sorted(trace.meta.runtimes)
-    unknown = [one for one in runtimes if not is_known_runtime(one)]
+    unknown = [runtime for runtime in runtimes if not is_known_runtime(runtime)]
     seen = were_recorded(trace)
     return _check("waiting_calls", int(not seen), 1, warns=not seen, runtimes=runtimes, unknown=unknown)
 
@@ -121,10 +129,10 @@ def _communication(trace: Trace) -> list[QualityCheck]:
 
 
 def _linked(trace: Trace) -> QualityCheck:
-    own = trace.kernels["launch"][~left_over(trace)]
-    missing, of = int(own.isna().sum()), len(own)
-    warns = 1 - missing / of < LAUNCH_COVERAGE
-    return _check("linked_to_launch", missing, of, warns=warns, module=device_module(trace.meta.runtimes))
+    launches = trace.kernels["launch"][~left_over(trace)]
+    missing, total = int(launches.isna().sum()), len(launches)
+    warns = 1 - missing / total < LAUNCH_COVERAGE
+    return _check("linked_to_launch", missing, total, warns=warns, module=device_module(trace.meta.runtimes))
 
 
 def _lost(trace: Trace) -> list[QualityCheck]:
@@ -132,6 +140,8 @@ def _lost(trace: Trace) -> list[QualityCheck]:
     records = trace.meta.records
     lost_of = {lost.launch: lost for lost in records.lost}
     kinds = Counter(trace.launches["name"].map(launch_kind).dropna()) if len(trace.launches) else Counter[str]()
+    notes = (one.figures for one in trace.meta.notes if one.code == "impossible_events")
+    impossible = sum(figures["events"] for figures in notes if figures["kind"] == "gpu")
     checks = []
     for launch, code in _LOST_CHECKS.items():
         if (lost := lost_of.get(launch)) is not None:
@@ -142,8 +152,10 @@ def _lost(trace: Trace) -> list[QualityCheck]:
                     lost.of,
                     warns=True,
                     place=lost.place,
+                    partly=lost.partly,
                     left_out=[step.index for step in records.left_out],
                     measured=records.whole,
+                    impossible=impossible,
                     module=device_module(trace.meta.runtimes),
                 )
             )
@@ -152,35 +164,45 @@ def _lost(trace: Trace) -> list[QualityCheck]:
     return checks
 
 
+def _starts(trace: Trace) -> QualityCheck:
+    """Starts long before the call that launched the work, which the reader has cut."""
+    cut = trace.meta.records.starts
+    return _check("starts", len(cut), len(trace.kernels), warns=len(cut) > 0, cut=_named(cut))
+
+
 def _ends(trace: Trace) -> QualityCheck:
     """Ends that ran over later launches of their stream, which the reader has cut."""
-    cut, of = trace.meta.records.cut, len(trace.kernels)
-    named = [
+    cut = trace.meta.records.cut
+    return _check("ends", len(cut), len(trace.kernels), warns=len(cut) > 0, cut=_named(cut))
+
+
+def _named(cut: tuple[CutEnd, ...]) -> list[dict[str, Any]]:
+    """The first of the activities that were cut, as a check records them."""
+    return [
         {
-            "name": short_name(one.name),
-            "stream": one.stream,
-            "recorded_ns": one.recorded_ns,
-            "kept_ns": one.kept_ns,
+            "name": short_name(records.name),
+            "stream": records.stream,
+            "recorded_ns": records.recorded_ns,
+            "kept_ns": records.kept_ns,
         }
-        for one in cut[:_MOST_NAMED]
+        for records in cut[:_MOST_NAMED]
     ]
-    return _check("ends", len(cut), of, warns=len(cut) > 0, cut=named)
 
 
 def _clocks(trace: Trace) -> QualityCheck:
     linked = trace.kernels["launch"].notna().to_numpy()
     early: Ints = (launched_at(trace) - trace.kernels["ts"].to_numpy())[linked]
     wrong = early > CLOCK_TOLERANCE_NS
-    count, of = int(wrong.sum()), int(linked.sum())
+    count, total = int(wrong.sum()), int(linked.sum())
     worst_ns = int(early.max()) if count else 0
-    return _check("after_launch", count, of, warns=count > 0, worst_ns=worst_ns)
+    return _check("after_launch", count, total, warns=count > 0, worst_ns=worst_ns)
 
 
 def _overlaps(trace: Trace) -> QualityCheck:
     """Work of one stream runs in sequence; overlaps mean wrong lengths or starts."""
     over = ended_before(trace.kernels, ["device", "stream"]) - trace.kernels["ts"].to_numpy()
-    count, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
-    return _check("one_at_a_time", count, of, warns=count > WRONG_SHARE * of)
+    count, total = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
+    return _check("one_at_a_time", count, total, warns=count > WRONG_SHARE * total)
 
 
 def _devices(trace: Trace) -> QualityCheck:
@@ -215,12 +237,8 @@ def _follow(trace: Trace) -> QualityCheck:
 
 
 def _operators_within(trace: Trace) -> QualityCheck:
-    outside, of = int(trace.ops["step"].isna().sum()), len(trace.ops)
-    start = trace.ops["ts"].to_numpy()
-    # A step left out is a step, too.
-    for step in trace.meta.records.left_out:
-        outside -= int(((start >= step.start_ns) & (start < step.start_ns + step.dur_ns)).sum())
-    return _check("operators_within_steps", outside, of, warns=outside > WRONG_SHARE * of)
+    outside, total = int(trace.ops["step"].isna().sum()), len(trace.ops)
+    return _check("operators_within_steps", outside, total, warns=outside > WRONG_SHARE * total)
 
 
 def _steps_with_work(trace: Trace) -> QualityCheck:

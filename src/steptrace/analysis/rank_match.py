@@ -127,7 +127,9 @@ def align(collectives: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
         rank = max(waiting, key=lambda r: len(shared[r]))
         if not shared[rank]:
             rank, aligned = waiting[0], {}
-            clocks.offset[rank], clocks.spread[rank], clocks.component[rank] = 0, None, rank
+            clocks.offset[rank] = 0
+            clocks.spread[rank] = None
+            clocks.component[rank] = rank
         else:
             differences = np.array([round(np.median(aligned[key])) - ends[rank][key] for key in shared[rank]])
             clocks.offset[rank], clocks.spread[rank] = _densest_third(differences)
@@ -205,7 +207,7 @@ def match(collectives: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
 def _by_time(rows: pd.DataFrame, allowed: int) -> Iterator[list[int]]:
     """Clusters of activities of one kind that have an instant in common and end together, at most one of a rank."""
     open_: list[_Cluster] = []
-    every: list[_Cluster] = []
+    clusters: list[_Cluster] = []
     order: NDArray[np.intp] = np.lexsort((rows["rank"], rows["end_ns"]))
     columns = (rows.index.to_numpy(), *(rows[c].to_numpy() for c in ("rank", "start_ns", "end_ns")))
     for row, rank, start, end in zip(*(column[order].tolist() for column in columns), strict=True):
@@ -221,5 +223,5 @@ def _by_time(rows: pd.DataFrame, allowed: int) -> Iterator[list[int]]:
             min(fitting, key=lambda c: end - c.first_end).add(row, rank, start, end)
         else:
             open_.append(_Cluster([row], {rank}, start, end, end - start))
-            every.append(open_[-1])
-    return (cluster.rows for cluster in every)
+            clusters.append(open_[-1])
+    return (cluster.rows for cluster in clusters)

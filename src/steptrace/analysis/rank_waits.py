@@ -1,7 +1,7 @@
-"""A rank's figures of communication without its waiting for other ranks, which only all ranks together show.
+"""Splits a rank's communication into waiting for other ranks and transfer, which takes the traces of all ranks.
 
-A collective's time on a rank is waiting, until the last rank has begun it, and transfer, from then on. Only transfer is
-traffic: sending fewer bytes shortens it, and leaves the waiting as it is.
+On a rank a collective first waits until the last rank has begun it, and then transfers. Sending fewer bytes shortens
+the transfer only, not the waiting.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ from steptrace.trace.model import Trace
 def with_waiting(
     summaries: tuple[TraceSummary, ...], traces: Mapping[int, Trace], matched: pd.DataFrame
 ) -> tuple[TraceSummary, ...]:
-    """The summaries of a job's ranks with the waiting in their collectives filled in.
+    """The summaries of a job's ranks, with the waiting in their collectives filled in.
 
     Args:
-        summaries: one of each rank.
-        traces: the traces behind them, by rank and in the same order.
+        summaries: one for each rank.
+        traces: their traces by rank, in the same order.
         matched: the table `matched_collectives` of these traces.
     """
     each = zip(summaries, traces.items(), strict=True)
@@ -46,7 +46,9 @@ def _of_rank(summary: TraceSummary, trace: Trace, parts: pd.DataFrame) -> TraceS
     times = _with_waits(trace, parts)
     if not times["wait_ns"].notna().any():
         return summary
-    names, reduces, division = summary.collectives, summary.all_reduce, summary.overview
+    names = summary.collectives
+    reduces = summary.all_reduce
+    division = summary.overview
     if names is not None:
         names = replace(names, by_name=rows(collectives_by_name(times), CollectiveName))
     if reduces is not None and reduces.exposed_ns is not None and (reduces.source == "gpu") == bool(trace.devices):
@@ -84,9 +86,9 @@ def _exposed_wait(
 
     Args:
         trace: the trace.
-        times: the collectives that count, with `wait_ns`.
-        within: the spans that count; without them the whole trace.
-        communication: all communication, where that is more than `times`: the rest counts as transfer.
+        times: the collectives to count, with `wait_ns`.
+        within: the spans to count; None for the whole trace.
+        communication: the spans of all communication, if `times` is only a part of it; the rest counts as transfer.
     """
     compute = _compute(trace)
     if compute is None:
@@ -94,14 +96,17 @@ def _exposed_wait(
     start = times["ts"].to_numpy(dtype=np.int64)
     until = start + times["wait_ns"].fillna(0).to_numpy(dtype=np.int64)
     end = start + times["dur_ns"].to_numpy(dtype=np.int64)
-    every, waiting = intervals.union(intervals.spans(start, end)), intervals.union(intervals.spans(start, until))
+    under_way, waiting = intervals.union(intervals.spans(start, end)), intervals.union(intervals.spans(start, until))
     transfer = intervals.union(intervals.spans(until, end))
     if communication is not None:
-        transfer = intervals.union(transfer, intervals.subtract(communication, every))
+        transfer = intervals.union(transfer, intervals.subtract(communication, under_way))
     waiting = intervals.subtract(intervals.subtract(waiting, transfer), compute)
     return intervals.measure(waiting if within is None else intervals.intersect(waiting, within))
 
 
 def _compute(trace: Trace) -> Spans | None:
-    """What hides communication: the GPU's compute kernels, on a host operators; None where none were recorded."""
+    """The computation that hides communication: the GPU's compute kernels, or without GPUs the host's operators.
+
+    None if no operators were recorded.
+    """
     return activity(trace).compute if trace.devices else host_compute(trace)

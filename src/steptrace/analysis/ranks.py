@@ -30,7 +30,7 @@ from steptrace.documents.run import Communication
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.table import frame_of, names_of, rows
 from steptrace.errors import RecordError
-from steptrace.record import read_communication
+from steptrace.run_folder import read_communication
 from steptrace.trace.model import Trace
 
 #: Most kernels compared across ranks in summary.json; `rank_kernels.parquet` has all.
@@ -95,10 +95,10 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
     second = matched[~matched["last"]].groupby("match")["start_ns"].max()
     waits = []
     for rank in clocks.offset:
-        own = matched[matched["rank"] == rank]
-        last = own[own["last"]].set_index("match")
+        of_rank = matched[matched["rank"] == rank]
+        last = of_rank[of_rank["last"]].set_index("match")
         others = matched[matched["match"].isin(last.index) & (matched["rank"] != rank)]
-        measured = len(own) > 0
+        measured = len(of_rank) > 0
         alone = list(clocks.component.values()).count(clocks.component[rank]) == 1
         waits.append(
             {
@@ -106,9 +106,9 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
                 "clock_offset_ns": None if alone else clocks.offset[rank],
                 "clock_spread_ns": clocks.spread[rank],
                 "collectives": int((collectives["rank"] == rank).sum()),
-                "matched": len(own),
+                "matched": len(of_rank),
                 "last": len(last),
-                "wait_ns": _waited(own) if measured else None,
+                "wait_ns": _waited(of_rank) if measured else None,
                 "caused_ns": sum(_waited(part) for _, part in others.groupby("rank")) if measured else None,
                 "delay_ns": _measure(second[last.index], last["start_ns"]) if measured else None,
             }
@@ -149,31 +149,31 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
     parts = [recorded_kernels(t).assign(rank=rank) for rank, t in traces.items() if t.devices]
     if not parts:
         return frame_of(RankKernel)
-    every = pd.concat(parts, ignore_index=True)
-    groups = every.groupby(["class", "name"], sort=True)
+    kernels = pd.concat(parts, ignore_index=True)
+    groups = kernels.groupby(["class", "name"], sort=True)
     over_ranks = {f"mean_{how}_ns": ("mean_ns", how) for how in ("min", "median", "max")}
     table = groups.agg(ranks=("rank", "size"), count=("count", "sum"), sum_ns=("sum_ns", "sum"), **over_ranks)
-    table["slowest_rank"] = every.loc[groups["mean_ns"].idxmax().to_numpy(), "rank"].to_numpy()
+    table["slowest_rank"] = kernels.loc[groups["mean_ns"].idxmax().to_numpy(), "rank"].to_numpy()
     # Short names that are unique on one rank may not be unique on all together.
     table = table.reset_index()
-    table["short_name"] = table["name"].map(short_names(every["name"]))
+    table["short_name"] = table["name"].map(short_names(kernels["name"]))
     table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
     return frame_of(RankKernel, table)
 
 
 def tables(traces: Sequence[Trace]) -> dict[str, pd.DataFrame]:
     """`rank_waits`, `matched_collectives` and `rank_kernels`."""
-    of = by_rank(traces)
-    matched, waits = matched_collectives(of)
-    return {"rank_waits": waits, "matched_collectives": matched, "rank_kernels": rank_kernels(of)}
+    traces_by_rank = by_rank(traces)
+    matched, waits = matched_collectives(traces_by_rank)
+    return {"rank_waits": waits, "matched_collectives": matched, "rank_kernels": rank_kernels(traces_by_rank)}
 
 
-def ranks(summaries: Sequence[TraceSummary], folder: Path, of: Mapping[str, pd.DataFrame]) -> Ranks:
+def ranks(summaries: Sequence[TraceSummary], folder: Path, tables: Mapping[str, pd.DataFrame]) -> Ranks:
     """The ranks' waits and the kernels with the most time, from `tables`; `straggler` None if no rank stands out.
 
     `folder` holds the traces, and a run's communication.json.
     """
-    waits, matched = of["rank_waits"], of["matched_collectives"]
+    waits, matched = tables["rank_waits"], tables["matched_collectives"]
     by_name = matched.groupby(["collective", "group"], dropna=False, sort=True)
     waited = by_name.agg(count=("match", "nunique"), wait_ns=("wait_ns", "sum")).reset_index()
     return Ranks(
@@ -186,7 +186,7 @@ def ranks(summaries: Sequence[TraceSummary], folder: Path, of: Mapping[str, pd.D
             matched_by={str(how): int(n) for how, n in matched["matched_by"].value_counts().sort_index().items()},
             by_name=rows(waited.sort_values("wait_ns", ascending=False, kind="stable"), MatchedName),
         ),
-        kernels=rows(of["rank_kernels"].head(MOST_KERNELS), RankKernel),
+        kernels=rows(tables["rank_kernels"].head(MOST_KERNELS), RankKernel),
         all_reduce=_all_reduce(summaries, matched, _communication(folder)),
     )
 
@@ -199,21 +199,26 @@ def _all_reduce(
     None without all-reduces in steps. `wait_ns_per_step` is the ranks' mean waiting inside collectives.
     """
     stepped = [trace for trace in traces if trace.quality.steps]
-    figures = [(one, trace.quality.steps) for trace in stepped if (one := trace.all_reduce) is not None]
+    figures = [(all_reduce, trace.quality.steps) for trace in stepped if (all_reduce := trace.all_reduce) is not None]
     if not figures:
         return None
     reduces = matched[(matched["collective"] == ALL_REDUCE) & matched["step"].notna()]
-    waited = [_waited(own) for _, own in reduces.groupby("rank")]
+    waited = [_waited(reduces_of_rank) for _, reduces_of_rank in reduces.groupby("rank")]
     steps = median(trace.quality.steps for trace in stepped)
-    overlaps = [one.overlap for one, _ in figures if one.overlap is not None]
+    overlaps = [rank.overlap for rank, _ in figures if rank.overlap is not None]
     return RankAllReduce(
         source=figures[0][0].source,
-        **{f"{name}_per_step": _per_step([(getattr(one, name), own) for one, own in figures]) for name in _PER_STEP},
+        **{
+            f"{name}_per_step": _per_step([(getattr(rank, name), reduces_of_rank) for rank, reduces_of_rank in figures])
+            for name in _PER_STEP
+        },
         overlap=median(overlaps) if overlaps else None,
         wait_ns_per_step=mean(waited) / steps if waited else None,
         expected_ns=None if communication is None else communication.expected_ns,
         simplified_ns=None if communication is None else communication.simplified_ns,
         bus_bytes_per_s=None if communication is None else communication.bus_bytes_per_s,
+        link_ns_per_step=_per_step([(rank.expected_ns, reduces_of_rank) for rank, reduces_of_rank in figures]),
+        link_by=figures[0][0].expected_by,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.registry import table_part
+from steptrace.analysis.common.registry import table_part, without_rows_of
 from steptrace.analysis.precision import kernel_format
 from steptrace.documents.roofline import OperatorRoofline, SlowCause
 from steptrace.documents.subject import Absence
@@ -14,10 +14,12 @@ from steptrace.estimate.gpus import Gpu, gpu_of_driver
 from steptrace.trace.model import Trace, launching_op, once
 
 _LISTS = ["types", "sizes", "strides"]
+#: Figures that a row sums over its calls.
+_SUMS = ("count", "ns", "ideal_ns", "slowest_ns", "flop", "bytes")
 
 
 def why_no_roofline(trace: Trace) -> Absence:
-    """What the table `roofline` lacks, where it is empty for a trace with GPU work."""
+    """The code of what a trace with GPU work lacks if its table `roofline` is empty."""
     name = trace.meta.device_name(trace.device)
     if name is None:
         return "no_gpu_name"
@@ -26,6 +28,7 @@ def why_no_roofline(trace: Trace) -> Absence:
 
 @table_part("roofline", absent=why_no_roofline)
 @once
+@without_rows_of("kernels", OperatorRoofline)
 def roofline(trace: Trace) -> pd.DataFrame:
     """The table `roofline` of the analysed GPU, the most GPU time first; empty without sizes or a known data sheet."""
     gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0])) if trace.devices else None
@@ -45,9 +48,7 @@ def roofline(trace: Trace) -> pd.DataFrame:
         return frame_of(OperatorRoofline)
     keys = ["name", "inputs", "because"]
     table = pd.DataFrame(rows).groupby(keys, as_index=False, dropna=False).sum(numeric_only=True)
-    table = table.groupby(["name", "inputs"], as_index=False).agg(
-        {"count": "sum", "ns": "sum", "ideal_ns": "sum", "slowest_ns": "sum", "because": _first}
-    )
+    table = table.groupby(["name", "inputs"], as_index=False).agg({**dict.fromkeys(_SUMS, "sum"), "because": _first})
     table["roofline_pct"] = 100 * table["ideal_ns"] / table["ns"]
     return frame_of(OperatorRoofline, table.sort_values(["ns", "name"], ascending=[False, True], ignore_index=True))
 
@@ -91,15 +92,15 @@ FEW_BLOCKS = 0.5
 def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
     # A trace without sizes needs no estimates, nor the time to import them.
     from steptrace.estimate.bounds import kernel_bounds
-    from steptrace.estimate.recorded import recorded_call
-    from steptrace.estimate.rules import misaligned
+    from steptrace.estimate.kernel_classes import misaligned
+    from steptrace.estimate.traced_operator import recorded_call
 
     call = recorded_call(group.name, group.types, group.sizes, group.strides)
     bounds = None if call is None else kernel_bounds(call, gpu, tf32=group.tf32)
     if call is None or bounds is None or group.ns <= 0:
         return None
     because: SlowCause | None = None
-    if any("16" in one.dtype for one in call.inputs) and misaligned(call):
+    if any("16" in part.dtype for part in call.inputs) and misaligned(call):
         because = "misaligned_sizes"
     elif bounds.is_strided:
         because = "strided_inputs"
@@ -107,13 +108,15 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
         because = "small_calls"
     elif group.filled_ns < FEW_BLOCKS * group.ns:
         because = "few_blocks"
-    inputs = ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in call.inputs)
+    inputs = ", ".join(f"{'x'.join(map(str, part.shape)) or 'scalar'} {part.dtype}" for part in call.inputs)
     return {
         "name": group.name,
         "inputs": inputs,
         "count": group.count,
         "ns": group.ns,
         "ideal_ns": round(1e9 * bounds.ideal_s * group.count),
+        "flop": bounds.flop * group.count,
+        "bytes": bounds.bytes * group.count,
         "slowest_ns": round(1e9 * bounds.slowest_s * group.count),
         "because": because,
     }

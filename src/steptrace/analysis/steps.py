@@ -21,6 +21,7 @@ from steptrace.documents.steps import GpuTime, StepKind, StepTime
 from steptrace.documents.table import rows
 from steptrace.engine.kinds import Kind, kind_after, kinds_of, nearest, per_step
 from steptrace.intervals import Ints
+from steptrace.run_times import iqr_over_median
 from steptrace.trace.columns import start_end, unmeasured
 from steptrace.trace.model import Trace, once
 
@@ -98,9 +99,10 @@ def steps_alike(trace: Trace) -> "Alike":
 
 
 def lengths_ns(trace: Trace) -> list[int]:
-    """How long each step takes, in ns: what it adds to the time of all, so that they add up to the overview's window.
+    """The length of each step in ns; the lengths add up to the overview's window.
 
-    On a GPU from the end of the work before to the end of its own, since steps overlap where the host runs ahead.
+    On a GPU a step counts from the end of the work before it to the end of its own work, since the spans of steps
+    overlap where the host runs ahead.
     """
     start, end = start_end(trace.steps)
     if trace.device is None or not len(start):
@@ -127,15 +129,17 @@ class Alike:
     def ratio(self) -> float | None:
         """The median profiled step over the median unprofiled one, of the first kind that both hold; None without."""
         for number, kind in enumerate(self.kinds):
-            own = [ns for ns, of in zip(self.profiled, self.of_kind, strict=True) if of == number]
-            if own and kind.typical:
-                return statistics.median(own) / kind.typical
+            of_this_kind = [
+                ns for ns, step_kind in zip(self.profiled, self.of_kind, strict=True) if step_kind == number
+            ]
+            if of_this_kind and kind.typical:
+                return statistics.median(of_this_kind) / kind.typical
         return None
 
     @property
     def unprofiled_ns(self) -> int | None:
-        """What unprofiled steps of the same kinds as the profiled ones take on average."""
-        return round(statistics.mean(self.kinds[of].typical for of in self.of_kind)) if self.of_kind else None
+        """The mean time of unprofiled steps of the same kinds as the profiled ones."""
+        return round(statistics.mean(self.kinds[kind].typical for kind in self.of_kind)) if self.of_kind else None
 
     def mean(self, values: Sequence[float]) -> float | None:
         """The mean over all steps of a figure of each profiled one: kinds count as often as they come.
@@ -144,10 +148,10 @@ class Alike:
         """
         means = []
         for number in range(len(self.kinds)):
-            own = [value for value, of in zip(values, self.of_kind, strict=True) if of == number]
-            if not own:
+            of_this_kind = [value for value, step_kind in zip(values, self.of_kind, strict=True) if step_kind == number]
+            if not of_this_kind:
                 return None
-            means.append(self.kinds[number].steps * statistics.mean(own))
+            means.append(self.kinds[number].steps * statistics.mean(of_this_kind))
         return sum(means) / sum(kind.steps for kind in self.kinds) if means else None
 
 
@@ -185,7 +189,7 @@ def _names(kinds: int) -> list[str]:
 
 
 def _comes(kind: Kind) -> str:
-    """How often steps of a kind come."""
+    """The rhythm in which steps of a kind come, in words."""
     if kind.every is not None:
         return f"every {kind.every} steps"
     if 2 * kind.steps >= kind.of:
@@ -196,3 +200,8 @@ def _comes(kind: Kind) -> str:
 def mean_ns(unprofiled: Unprofiled | None) -> int | None:
     """The mean time of the steps before the trace; None where none were timed."""
     return None if unprofiled is None or not unprofiled.step_ns else round(statistics.mean(unprofiled.step_ns))
+
+
+def spread(unprofiled: Unprofiled | None) -> float | None:
+    """IQR/median of the steps before the trace; None where none were timed."""
+    return None if unprofiled is None or not unprofiled.step_ns else iqr_over_median([np.array(unprofiled.step_ns)])

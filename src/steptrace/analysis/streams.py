@@ -1,14 +1,14 @@
-"""How many streams of the analysed GPU work at once, and what of each stream's work runs while others work.
+"""How many streams of the analysed GPU work at once, how much of each one's work others hide, and the streams' queues.
 
-The time is `division.gpu_window`: all rows of `streams_at_once` but the first add up to the overview's busy time. What
-overlaps on one stream, as in traces of clocks that jump, counts once. Where no second stream has work in that time,
-there is nothing to say, and both tables are empty.
+The time that counts is `division.gpu_window`. The rows of `streams_at_once` add up to it, and all rows with at least
+one stream add up to the overview's busy time. Work that overlaps on one stream, as in traces of clocks that jump,
+counts once. If only one stream has work in that time, `streams_at_once` and `streams` are empty.
 
-And the queue length of each stream as a series in time. An activity enters its stream's queue when the call that
+The queue length of each stream is a series in time. An activity enters the queue of its stream when the call that
 launches it begins, and leaves it when it starts to run. This is Holistic Trace Analysis's definition, applied to every
-kind of launch: each kernel of a graph enters with the graph's one launch. Work without a known launch is left out, and
-counted. With an empty queue the GPU waits for the host's next launch; with a full one, none of it a graph's, the host's
-next launch blocks.
+kind of launch: all kernels of a graph enter with the graph's one launch. Work without a known launch is left out of the
+queue, and counted. While the queue is empty, the GPU depends on the host's next launch. While it is full, the next
+launch blocks, unless it is a CUDA graph launch.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.activity import left_over
 from steptrace.analysis.common.division import gpu_window
-from steptrace.analysis.common.registry import reads, table, table_part
+from steptrace.analysis.common.registry import reads, table, table_part, without_rows_of
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.streams import Queue, QueueLength, Stream, StreamsAtOnce
 from steptrace.documents.table import frame_of
@@ -31,7 +31,16 @@ from steptrace.trace.model import Trace, launched_at, once
 
 @dataclass(frozen=True)
 class _Streams:
-    """The streams by number, what takes most of each one's time, when they work, and how many do from each instant."""
+    """The streams with work in the window, and how many of them work at once.
+
+    Attributes:
+        number: the number of each stream.
+        work: what takes most of its time.
+        spans: when streams work.
+        of: the index of the stream that each span belongs to.
+        instants: when the number of working streams changes.
+        running: how many streams work from each of these instants on.
+    """
 
     number: Ints
     work: list[str]
@@ -43,31 +52,33 @@ class _Streams:
 
 @table_part("streams_at_once")
 @once
+@without_rows_of("kernels", StreamsAtOnce)
 def streams_at_once(trace: Trace) -> pd.DataFrame:
-    """The time with work on exactly so many streams, from none up (table `streams_at_once`)."""
-    every = _streams(trace)
-    if len(every.number) < 2:
+    """The time with work on exactly 0, 1, 2, ... streams (table `streams_at_once`)."""
+    found = _streams(trace)
+    if len(found.number) < 2:
         return frame_of(StreamsAtOnce)
-    ns = _sums(every.running, time_held(every.instants), int(every.running.max()) + 1)
+    ns = _sums(found.running, time_held(found.instants), int(found.running.max()) + 1)
     return frame_of(StreamsAtOnce, {"streams": np.arange(len(ns)), "ns": ns, "share": ns / ns.sum()})
 
 
 @table_part("streams")
 @once
+@without_rows_of("kernels", Stream)
 def streams(trace: Trace) -> pd.DataFrame:
     """Each stream's time alone and with others, the busiest first (table `streams`)."""
-    every = _streams(trace)
-    count = len(every.number)
+    found = _streams(trace)
+    count = len(found.number)
     if count < 2:
         return frame_of(Stream)
-    one = every.running == 1
-    single = intervals.union(intervals.spans(every.instants, every.instants + time_held(every.instants))[one])
-    start, end = every.spans.T
-    busy = _sums(every.of, end - start, count)
-    alone = _sums(every.of, intervals.measure_within(single, start, end), count)
+    spans_of_running = intervals.spans(found.instants, found.instants + time_held(found.instants))
+    single = intervals.union(spans_of_running[found.running == 1])
+    start, end = found.spans.T
+    busy = _sums(found.of, end - start, count)
+    alone = _sums(found.of, intervals.measure_within(single, start, end), count)
     columns = {
-        "stream": every.number,
-        "work": every.work,
+        "stream": found.number,
+        "work": found.work,
         "busy_ns": busy,
         "alone_ns": alone,
         "hidden": 1 - alone / busy,
@@ -81,16 +92,17 @@ def _streams(trace: Trace) -> _Streams:
     start, end = (np.clip(instants, low, high) for instants in start_end(trace.kernels))
     inside = (trace.kernels["device"] == trace.device).to_numpy() & (end > start)
     start, end = start[inside], end[inside]
-    number, of = np.unique(trace.kernels["stream"].to_numpy()[inside], return_inverse=True)
-    by_work = pd.Series(end - start).groupby([of, trace.kernels["kind"].to_numpy(dtype=object)[inside]]).sum()
+    number, stream = np.unique(trace.kernels["stream"].to_numpy()[inside], return_inverse=True)
+    by_work = pd.Series(end - start).groupby([stream, trace.kernels["kind"].to_numpy(dtype=object)[inside]]).sum()
     work = by_work.sort_values(ascending=False, kind="stable").reset_index().drop_duplicates("level_0")
-    spans, of = intervals.union_by_group(of, start, end)
+    spans, stream = intervals.union_by_group(stream, start, end)
     times = np.concatenate([[low, high], spans.T.ravel()])
     instants, running = running_sum(times, np.repeat(np.array([0, 1, -1]), [2, len(spans), len(spans)]))
-    return _Streams(number, work.sort_values("level_0")["level_1"].tolist(), spans, of, instants, running)
+    return _Streams(number, work.sort_values("level_0")["level_1"].tolist(), spans, stream, instants, running)
 
 
 def _sums(group: Ints, ns: Ints, count: int) -> Ints:
+    """The sum of the times of each of `count` groups."""
     sums = np.zeros(count, dtype=np.int64)
     np.add.at(sums, group, ns)
     return sums
@@ -98,6 +110,7 @@ def _sums(group: Ints, ns: Ints, count: int) -> Ints:
 
 @table("queue_lengths", QueueLength)
 @once
+@without_rows_of("kernels", QueueLength)
 def queue_lengths(trace: Trace) -> pd.DataFrame:
     """The queue of every stream of every GPU as a series (table `queue_lengths`)."""
     # A separate call, so that its arrays are freed before the columns are checked.
@@ -105,7 +118,7 @@ def queue_lengths(trace: Trace) -> pd.DataFrame:
 
 
 def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
-    """Columns of `queue_lengths`; a stream's series ends at 0, since all work leaves the queue."""
+    """The columns of `queue_lengths`. The series of a stream ends at 0, since all work leaves the queue."""
     linked = trace.kernels["launch"].notna().to_numpy()
     rows = trace.kernels.loc[linked, ["device", "stream", "ts"]]
     if not len(rows):
@@ -130,8 +143,9 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
 @table_part("queues")
 @reads("queue_lengths")
 @once
+@without_rows_of("kernels", Queue)
 def queues(trace: Trace) -> pd.DataFrame:
-    """The series of `queue_lengths` summarised by time, the busiest stream first (table `queues`)."""
+    """Means and quantiles over time of `queue_lengths`, the busiest stream first (table `queues`)."""
     if trace.device is None:
         return frame_of(Queue)
     lengths, kernels = queue_lengths(trace), trace.kernels[~left_over(trace)]

@@ -1,10 +1,10 @@
 """Host syncs: their number, the time they block the host, and the GPU's idle time they cause.
 
-`steptrace.trace.tables` defines a sync. Here are its cost, its place in the program, and an upper bound of
-the saving from removing it. Without the wait everything after it moves forward, by at most the time the host was
-blocked, and by at most the idle time that can close up: the busiest stream's, from the sync's start to the end of the
-next sync, of another site, that ends with all launched work done. From there on only the clock differs. Exposed idle is
-no bound in either direction: a short wait can precede a long time in Python, and a host that gets ahead hides launches
+`steptrace.trace.tables` defines a sync. Here are its cost, its place in the program, and an upper bound of the saving
+from removing it. Without the wait everything after it moves forward, by at most the time the host was blocked so far,
+and by at most the idle time that can close up: the busiest stream's, from the sync's start to the end of the next
+sync, of another site, that ends with all launched work done. From there on only the clock differs. Exposed idle is no
+bound in either direction: a short wait can precede a long time in Python, and a host that gets ahead hides launches
 beyond the next GPU work.
 """
 
@@ -21,7 +21,7 @@ from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.steps import step_kinds, steps_alike
 from steptrace.documents.steps import StepKind
-from steptrace.documents.syncs import Syncs, SyncSite
+from steptrace.documents.syncs import SyncCost, Syncs, SyncSite
 from steptrace.documents.table import rows
 from steptrace.intervals import Ints, Spans
 from steptrace.periods import period
@@ -34,7 +34,7 @@ from steptrace.trace.source import PROGRAM_COLUMNS, SITE_COLUMNS, sites_of
 SITE_KEY: Final = (*SITE_COLUMNS, *PROGRAM_COLUMNS, "kind")
 
 
-@table("sync_costs")
+@table("sync_costs", SyncCost)
 @once
 def sync_costs(trace: Trace) -> pd.DataFrame:
     """The trace's `syncs` (`op` under the name `op_row`) with their cost and site.
@@ -53,7 +53,7 @@ def sync_costs(trace: Trace) -> pd.DataFrame:
     )
 
 
-@table("sync_sites")
+@table("sync_sites", SyncSite)
 @once
 def sync_sites(trace: Trace) -> pd.DataFrame:
     """The counted syncs of `sync_costs` per site and kind, the most blocking first.
@@ -83,12 +83,12 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
     return table.sort_values(["blocked_ns", "count"], ascending=False, kind="stable", ignore_index=True)
 
 
-#: What a site says of the steps in which it happens.
+#: The columns of a site that say in how many steps it happens.
 _STEPS: Final = ("in_steps", "of_steps", "every")
 
 
 def _in_steps(step: "pd.Series[Any]", steps: int) -> dict[str, int | None]:
-    """In how many of so many steps syncs happen, by their rows of `steps`; null without steps."""
+    """The number of steps in which syncs happen, and of all steps, by their rows of `steps`; null without steps."""
     if not steps:
         return dict.fromkeys(_STEPS)
     numbers = sorted({int(number) for number in step.dropna()})
@@ -131,12 +131,18 @@ def idle_spans(trace: Trace) -> Spans:
 
 
 def _next_work(trace: Trace) -> Ints:
-    """For each sync the start of the first GPU work launched after its end, or the end of all work."""
+    """For each sync the start of the first GPU work launched after its end, or the end of all work.
+
+    Of a sync in a step it is the end of the steps, if that comes earlier.
+    """
     launched, order = _launch_order(trace, trace.device)
     # The earliest start among the work launched at or after each launch.
     start = np.minimum.accumulate(trace.kernels["ts"].to_numpy()[order][::-1])[::-1]
     begin, end = start_end(trace.syncs)
     until: Ints = np.append(start, activity(trace).span[1])[np.searchsorted(launched, end, side="left")]
+    if len(trace.steps):
+        in_step = trace.syncs["step"].notna().to_numpy()
+        until = np.where(in_step, np.minimum(until, trace.steps_span[1]), until)
     return np.maximum(until, begin)
 
 
@@ -150,9 +156,9 @@ def _launch_order(trace: Trace, device: int | None) -> tuple[Ints, Ints]:
 
 
 def were_recorded(trace: Trace) -> bool:
-    """Whether a sync would be seen: the GPU's calls were recorded, and it is known which of them wait.
+    """Whether the trace would show syncs: it has calls into the GPU's runtime, and which of them wait is known.
 
-    That is so for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait.
+    It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait.
     """
     if len(trace.launches) == 0:
         return len(trace.kernels) == 0
@@ -194,26 +200,44 @@ def kinds_of_steps(trace: Trace) -> tuple[StepKind, ...]:
 
 
 def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:
-    """Upper bound, in ns, of the time that all steps together save without the syncs `gone` (rows of `syncs`)."""
+    """Upper bound, in ns, of the time that all steps together save without the syncs `gone` (rows of `syncs`).
+
+    What comes before a sync is earlier by at most the waits before it, and what comes after by at most the idle time
+    after it more. So the smallest sum of the two over all syncs is a bound, too.
+    """
     if not gone:
         return 0
     removed = costs.index.isin(list(gone))
     start, end = start_end(costs)
     fence = np.sort(end[~removed & _waits_for_all(trace, costs, start, end)])
     place = np.searchsorted(fence, end[removed], side="left")
-    until = np.append(fence, trace.steps_span[1])[place]
     # Gaps in work launched before the recording are not the steps' idle time, and close by no sync of theirs.
-    begin = gpu_window(trace)[0] if len(trace.steps) else 0
-    windows = intervals.union(np.maximum(intervals.spans(start[removed], until), begin))
-    closing = windows[:, 1] - windows[:, 0]
+    begin, stop = gpu_window(trace)
+    until = np.minimum(np.append(fence, stop)[place], stop)
+    begins = np.maximum(start[removed], begin)
+    windows = intervals.union(intervals.spans(begins, until))
+    # Without steps the window is the GPU's span: a wait before it only moves the span as a whole.
+    within = until > begins if len(trace.steps) else (until > begins) & (end[removed] > begin)
+    order = np.flatnonzero(within)
+    order = order[np.argsort(start[removed][order], kind="stable")]
+    if len(order) == 0:
+        return 0
+    begins, blocked = begins[order], costs["blocked_ns"].to_numpy()[removed][order]
+    window = np.searchsorted(windows[:, 0], begins, side="right") - 1
+    first = np.searchsorted(window, np.arange(len(windows)))
+    waited = np.cumsum(blocked) - blocked
+    waited -= waited[first][window]
+    least = np.add.reduceat(blocked, first)
     for _, work in trace.kernels.groupby(["device", "stream"]):
         busy = intervals.union(spans_of(work))
-        closing = np.minimum(closing, windows[:, 1] - windows[:, 0] - intervals.measure_within(busy, *windows.T))
-    return min(int(costs["blocked_ns"].to_numpy()[removed].sum()), int(closing.sum()))
+        ends = windows[window, 1]
+        idle = ends - begins - intervals.measure_within(busy, begins, ends)
+        least = np.minimum(least, np.minimum.reduceat(waited + idle, first))
+    return int(least.sum())
 
 
 def _scope(kind: str) -> str | None:
-    """What a sync waits for; a copy followed by a wait for its stream waits for that."""
+    """The scope that a sync waits for: for a copy it is the copy's stream."""
     return "stream" if kind in ("d2h_copy", "h2d_copy") or is_stream_copy(kind) else wait_scope(kind)
 
 

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from steptrace.commands.console import columns, show, writing_to
+from steptrace.commands.console import show, writing_to
 from steptrace.errors import ConfigError, RecordError
+from steptrace.exit_codes import ExitCode
+from steptrace.format import columns, without_backticks
 from steptrace.output_folder import OutputFolder
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare, write what was asked for, print, and return the exit code."""
+    """Compare the results, write the files that were asked for, print, and return the exit code."""
     if len(arguments.results) < 2:
         raise ConfigError("only one result is given", expected="two or more: steptrace compare BEFORE NOW")
     from steptrace.compare.results import compare_results
@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
             write_text(folder.file("compare.md"), pages.markdown(compared))
             write_text(folder.file("compare.html"), pages.page_html(compared))
     page = [] if arguments.out is None else [str(arguments.out / "compare.html")]
-    show(arguments, msgspec.to_builtins(compared), "\n".join([_text(compared), *page]))
-    return 0
+    show(arguments, compared, "\n".join([_text(compared), *page]))
+    return ExitCode.DONE
 
 
 def _read(path: Path) -> "Comparison":
@@ -78,7 +78,7 @@ def _read(path: Path) -> "Comparison":
 
 
 def runs_in(folder: Path) -> str | None:
-    """What a folder without a comparison.json holds, if that can be compared in another way."""
+    """The content of a folder without a comparison.json, in words, if another command compares it; else None."""
     if any(folder.glob("run[0-9]*/run.json")) or (folder / "run.json").exists():
         return "the result of `steptrace run`"
     if (folder / "summary.json").exists():
@@ -91,7 +91,7 @@ def _text(compared: "ComparedResults") -> str:
 
     lines = []
     for title, notes, tables in sections(compared):
-        lines += [title, *(note.replace("`", "") for note in notes), ""]
+        lines += [title, *(without_backticks(note) for note in notes), ""]
         for heading, head, rows in tables:
             lines += [heading] if heading else []
             lines += [*columns(head, rows), ""]

@@ -1,7 +1,7 @@
-"""`steptrace doctor`: what this machine can measure, and what to do about what is missing.
+"""`steptrace doctor`: what this machine can measure, what is missing, and what to do about it.
 
-`python -m steptrace.commands.doctor` is the part that uses the GPU, in a process of its own: the command imports no
-torch.
+`python -m steptrace.commands.doctor` is the part that uses the GPU. It is a process of its own, since the command does
+not import torch.
 """
 
 import argparse
@@ -16,13 +16,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from steptrace.commands.console import columns, show
+from steptrace.commands.console import show
 from steptrace.config.settings import Project, read_settings
 from steptrace.config.yaml_file import read_yaml
+from steptrace.documents.answers import DoctorAnswer, DoctorCheck, KnownStudy
 from steptrace.errors import SteptraceError
+from steptrace.exit_codes import ExitCode
+from steptrace.format import columns
 from steptrace.machine import torch_has_gpu_support, usable_gpus
 
-EXIT_UNUSABLE: Final = 1
 State = Literal["ok", "note", "missing", "broken"]
 _GPU_CHECK_S: Final = 120.0
 _CPUINFO: Final = Path("/proc/cpuinfo")
@@ -32,7 +34,7 @@ _BF16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One thing that was checked.
 
     `state` is `missing` where something cannot be measured without it, and `broken` where nothing can.
     """
@@ -57,9 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
     checks = [*_pytorch(), *_processor(), *_gpu(), *_compilers()]
     usable = all(check.state != "broken" for check in checks)
     studies = _studies()
-    document = {"usable": usable, "checks": [asdict(check) for check in checks], "studies": studies}
-    show(arguments, document, "\n".join([*_lines(checks), *_listed(studies)]))
-    return 0 if usable else EXIT_UNUSABLE
+    answer = DoctorAnswer(
+        usable=usable,
+        checks=tuple(DoctorCheck(**asdict(check)) for check in checks),
+        studies=tuple(KnownStudy(**study) for study in studies),
+    )
+    show(arguments, answer, "\n".join([*_lines(checks), *_listed(studies)]))
+    return ExitCode.DONE if usable else ExitCode.NOT_HELD
 
 
 def _lines(checks: list[Check]) -> list[str]:
@@ -73,7 +79,7 @@ def _lines(checks: list[Check]) -> list[str]:
 
 
 def _studies() -> list[dict[str, Any]]:
-    """The studies that can be named in this folder: own ones and those that come with steptrace."""
+    """The studies that can be named in this folder: those of the project, and those that come with steptrace."""
     project, default = Project.here(), list[str]()
     with contextlib.suppress(SteptraceError):  # the workflow reports what is wrong with its settings
         default = read_settings(project, {}).studies
@@ -151,7 +157,7 @@ def _gpu() -> list[Check]:
 
 
 def _tried_on_gpu() -> dict[str, Any]:
-    """What a process that uses the GPU says."""
+    """The result of a process that uses the GPU."""
     command = [sys.executable, "-m", "steptrace.commands.doctor"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_CHECK_S, check=False)

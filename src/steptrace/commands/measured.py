@@ -1,4 +1,4 @@
-"""What `steptrace run` says of a measured program: step times and their kinds, waits for data, GPU busy, syncs."""
+"""The text of `steptrace run` on a measured program: step times and their kinds, waits for data, GPU busy, syncs."""
 
 import re
 import shlex
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from msgspec.structs import replace
 
 from steptrace import format as fmt
@@ -16,13 +17,15 @@ from steptrace.documents.probe import MeasuredStep
 from steptrace.engine.kinds import Kind, kinds_of, to_show_period, unusual
 from steptrace.launch.result import Launched, timed
 from steptrace.limits import LONG_STEPS
+from steptrace.run_times import iqr_over_median
+from steptrace.stats import IQR_REFUSED
 
 if TYPE_CHECKING:
     from steptrace.documents.run import RunRecord
     from steptrace.documents.summary import Summary
     from steptrace.documents.syncs import SyncSite
 
-#: Lines with a sync that the terminal shows.
+#: The most lines with a sync that the terminal shows.
 _MOST_LINES: Final = 12
 _SEVERAL: Final = 2
 #: Flags by which programs are told to leave the GPU alone.
@@ -66,13 +69,13 @@ class Measured:
 
 
 def spread(times: Sequence[float]) -> tuple[float, float]:
-    """The times that 5 % and 95 % of the steps lie below, never beyond those that were measured."""
+    """The 5 % and 95 % quantiles of the step times; both lie within the measured times."""
     ends = statistics.quantiles(times, n=20, method="inclusive") if len(times) > 1 else [times[0]]
     return ends[0], ends[-1]
 
 
 def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
-    """The step time with its spread, the kinds of steps, what a step consists of, and the wait for data.
+    """The lines on the step time with its spread, the kinds of steps, the parts of a step, and the wait for data.
 
     `summary`: of its traces, for the syncs of each kind.
     """
@@ -93,11 +96,12 @@ def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     if typical["batches"]:
         parts.append("1 batch" if typical["batches"] == 1 else f"{typical['batches']} batches")
         parts += [f"{typical['samples']} samples"] if typical["samples"] else []
-    optimizers = ", ".join(f"{name} {count}" for name, count in measured.launched.ranks[0].optimizers)
-    lines.append(f"  each step: {', '.join(parts)}; optimizer steps in all: {optimizers or 'none seen'}")
+    # Their steps in all, with those of warm-up and of the profiler, are in run.json: no other figure here counts them.
+    optimizers = ", ".join(name for name, _ in measured.launched.ranks[0].optimizers)
+    lines.append(f"  each step: {', '.join(parts)}; optimizer: {optimizers or 'none seen'}")
     if (wait := measured.wait_ms) is not None:
-        of = f"{fmt.duration_ms(wait)} of a mean step's {fmt.duration_ms(mean)} ({fmt.share(wait / mean)})"
-        lines.append(f"  waiting for data: {of}")
+        shown = f"{fmt.duration_ms(wait)} of a mean step's {fmt.duration_ms(mean)} ({fmt.share(wait / mean)})"
+        lines.append(f"  waiting for data: {shown}")
     else:
         lines.append("  waiting for data: not measured, since no DataLoader was used")
     if measured.launched.complete:
@@ -105,11 +109,11 @@ def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     return lines
 
 
-def _kinds(one: Measured, syncs: Sequence[float | None]) -> list[str]:
+def _kinds(measured: Measured, syncs: Sequence[float | None]) -> list[str]:
     """A line for each kind of steps, and how to see more of them; `syncs`: each kind's, where they were measured."""
-    kinds = one.kinds
+    kinds = measured.kinds
     if len(kinds) < _SEVERAL:
-        return [f"    {_alike(kinds[0].of, one.operators)}"]
+        return [f"    {_of_one_kind(measured.steps_ms, measured.operators)}"]
     of_kinds = syncs if len(syncs) == len(kinds) else [None] * len(kinds)
     lines = [
         f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
@@ -119,19 +123,27 @@ def _kinds(one: Measured, syncs: Sequence[float | None]) -> list[str]:
         for kind, count in zip(kinds, of_kinds, strict=True)
     ]
     if kinds[-1].every is None:
-        irregular = "    the long steps come irregularly"
+        irregular = "    the long steps come irregularly, as other work on the machine makes them"
         once = f"    only one long step was seen: --steps {to_show_period(kinds[-1].of)} shows how often it comes"
         lines.append(once if kinds[-1].steps == 1 else irregular)
     return lines
 
 
-def _alike(steps: int, operators: Sequence[int]) -> str:
-    """What more steps would show where those that were timed are alike, by them and by operators before them."""
-    others = [operators[number] for number in unusual(operators)]
-    if len(others) == 1:
+def _are_uneven(times: Sequence[float]) -> bool:
+    """Whether step times are too uneven for a verdict in a study."""
+    return iqr_over_median([np.array(times)]) > IQR_REFUSED
+
+
+def _of_one_kind(times: Sequence[float], operators: Sequence[int]) -> str:
+    """What more steps would show if the timed ones are of one kind, judged by them and by earlier steps' operators."""
+    rare = [operators[number] for number in unusual(operators)]
+    if len(rare) == 1:
         usual = fmt.count(statistics.mode(operators))
-        once = f"one of the last {len(operators)} warm-up steps runs {others[0]:,} operators instead of {usual}"
+        once = f"one of the last {len(operators)} warm-up steps runs {fmt.count(rare[0])} operators instead of {usual}"
         return f"{once}: --warmup {to_show_period(len(operators))} shows how often that comes"
+    steps = len(times)
+    if _are_uneven(times):
+        return f"the {steps} steps are too uneven to tell kinds of steps apart"
     return f"none of {steps} steps stands out; --steps {to_show_period(steps)} shows what comes less often"
 
 
@@ -147,13 +159,13 @@ def of_traces(summary: "Summary", *, on_gpu: bool, command: Sequence[str]) -> li
 
 
 def on_gpu_command(command: Sequence[str]) -> list[str]:
-    """The command with `cuda` in the place of `cpu`, and no flag for the CPU: a prediction follows a GPU's training."""
+    """The command with `cuda` instead of `cpu` and without flags for the CPU, since a prediction follows a GPU."""
     words = (re.sub(r"^(--?[\w-]*device=)?cpu\Z", r"\1cuda", word) for word in command)
     return [word for word in words if not _ON_CPU.match(word)]
 
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:
-    """The lines of a program with the most syncs in a step, one each; the page also has operators and phases."""
+    """The program's lines with the most syncs in a step; the page also has operators and phases."""
     from steptrace.documents.syncs import place_of  # a call without syncs needs no documents
 
     counts: Counter[str] = Counter()

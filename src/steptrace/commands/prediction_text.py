@@ -1,260 +1,279 @@
-"""What is said of a prediction: its syncs and their places, kinds of steps, and estimates on named GPUs."""
+"""The text on a prediction: its syncs and their places, kinds of steps, and estimates for named GPUs."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
-
-import msgspec
-from msgspec.structs import replace
+from typing import Final
 
 from steptrace import format as fmt
-from steptrace.commands.console import columns
-from steptrace.documents.estimate import COMPILED, Estimate
-from steptrace.documents.prediction import (
-    FollowedWork,
-    PredictedPlace,
-    PredictedStep,
-    PredictedSync,
-    predicted_in_words,
-)
+from steptrace.documents.estimate import COMPILED, Estimate, NotEstimated
+from steptrace.documents.prediction import PredictedStep, PredictedSync
 from steptrace.documents.syncs import PredictedBranch, place_of
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
-from steptrace.estimate.gpus import Gpu
-from steptrace.periods import are_regular
+from steptrace.words.compiled import compiled_estimate_lines, compiled_lines
+from steptrace.words.prediction import awaited_in_words, most_first, places_in_words, predicted_in_words
 
-#: A warm-up step with so many times the syncs of the others does something else.
+#: A warm-up step with this many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10
+#: Nobody is advised to follow more steps than this.
+_MOST_ADVISED: Final = 1000
 _HEAD: Final = (
     "GPU", "batch", "step", "samples/s", "GPU work", "GPU busy", "MFU", "limited by", "launches", "memory",
     "largest batch", "tested",
 )  # fmt: skip
-#: Classes of kernels that are listed, those with most of the GPU's work.
+#: The most classes of kernels that are listed, those with most of the GPU's work.
 _CLASSES: Final = 8
 _NONE: Final = "-"
-#: So many operators without a rule are listed.
+#: The most operators without a rule that are listed.
 _LISTED: Final = 5
 
 
 def text_of(
-    name: str, prediction: PredictedStep, of_gpus: Sequence[Estimate] = (), more_steps: str = "--steps"
+    name: str,
+    prediction: PredictedStep,
+    estimates: Sequence[Estimate] = (),
+    more_steps: str | None = "--steps",
+    most: int | None = None,
+    advice: Sequence[str] = (),
 ) -> list[str]:
-    """The lines that say what was predicted, with its estimates.
+    """The lines that say what was predicted, what to do about it, and last its estimates.
 
-    `more_steps` comes before the number of steps that would show more.
+    Args:
+        name: of the program or the variant.
+        prediction: what was predicted.
+        estimates: its estimates.
+        more_steps: the option, or the command with it, that a line names with the number of steps that would show
+            more. None for a study's variant: its study says how many steps are followed, and `study_lines` has the
+            figures of its estimates.
+        most: the most places of syncs that are listed; None: all.
+        advice: lines on what to do about the syncs.
     """
-    batch, steps, by_site = prediction.batch_size, prediction.by_step, prediction.sites_by_step
-    head = f"{name}: {predicted_in_words(prediction)} predicted"
-    of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 and are_regular(by_site) else ""
-    lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
-    lines += kind_lines(steps, prediction.warmup_by_step, more_steps, prediction.branches, by_site=by_site)
-    if prediction.sites:
-        rows = [
-            (s.site.how_often, s.kind, s.op, s.phase, s.label or "-", _place(s), s.code or "")
-            for s in _most_first(prediction.sites)
-        ]
-        lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
-    if prediction.unknown:
-        lines.append("  not covered, so there may be more:")
-        lines += [_listed(place) for place in prediction.unknown]
-    if prediction.early_reads:
-        lines.append("  read before the copy to the host is known to be over, so the value may be wrong:")
-        lines += [_listed(place) for place in prediction.early_reads]
-        lines.append("    record an event behind the copy, and wait for it before the value is read")
-    if prediction.assumed:
-        lines.append("  assumed, not computed: counts after these lines may differ:")
-        lines += [_listed(place) for place in prediction.assumed]
+    batch = prediction.batch_size
+    steps = prediction.by_step
+    notes = [] if batch is None else [f"batch of {batch}"]
+    lines = [f"{name}: {predicted_in_words(prediction, ' predicted', notes)}"]
+    lines += kind_lines(
+        steps, prediction.warmup_by_step, more_steps, prediction.branches, by_site=prediction.sites_by_step
+    )
+    lines += [f"  {awaited_in_words(branch, len(steps))}" for branch in prediction.awaited]
+    lines += places_in_words(prediction, most)
+    if prediction.followed.compiled is not None:
+        from steptrace.findings.compiled import instead_of_break  # imports all rules, and NumPy with them
+
+        lines += compiled_lines(prediction.followed.compiled, instead_of_break)
     ranks = prediction.by_rank
     if len(set(ranks)) > 1:
         lines.append(f"  of rank 0; syncs of all ranks: {', '.join(map(fmt.count, ranks))}")
-    sections = ", ".join(
-        f"{fmt.count(count)} in {label}" for label, count in prediction.operators_per_step_by_label.items()
-    )
-    lines.append(
-        f"  operators per step: {fmt.count(prediction.operators_per_step)}"
-        + (f", of these {sections}" if sections else "")
-    )
-    if len({one.gpu for one in of_gpus}) > 1 and (gpu := prediction.gpu) is not None:
-        lines.append(f"  the program was told that its GPU is the first of these, {gpu}")
-    return lines + (table(of_gpus, ranks=len(ranks)) if of_gpus else [])
+    # The operators of each label are in the answer of --json only: in a line they would be a dozen figures.
+    lines.append(f"  operators per step: {fmt.count(prediction.operators_per_step)}")
+    lines += advice
+    if not estimates:
+        return lines
+    if more_steps is None:
+        return lines + beside_figures(estimates, ranks=len(ranks))
+    return [*lines, *_told_lines(prediction, estimates), *table(estimates, ranks=len(ranks))]
 
 
-def _listed(place: PredictedPlace) -> str:
-    """The line of a place that may sync, or where a value was assumed."""
-    return f"    {place.op} at {_place(place)} ({place.site.how_often_in_words}): {place.reason}"
+def _told_lines(prediction: PredictedStep, estimates: Sequence[Estimate]) -> list[str]:
+    """The line that says as which of several GPUs the virtual device posed; none if there is a single GPU."""
+    if len({estimate.gpu for estimate in estimates}) < 2 or prediction.gpu is None:
+        return []
+    return [f"  the program was told that its GPU is the first of these, {prediction.gpu}"]
+
+
+def study_lines(
+    study: str, variants: Mapping[str, tuple[PredictedStep, Sequence[Estimate]]], baseline: str | None = None
+) -> list[str]:
+    """The lines that a study's prediction begins with: a sentence, and a table of all variants.
+
+    Args:
+        study: its name.
+        variants: the prediction and the estimates of each variant, by the variant's name as a reader sees it.
+        baseline: the name of the variant that the estimates of the others are compared with.
+    """
+    syncs = [prediction.syncs_per_step for prediction, _ in variants.values()]
+    low, high = fmt.count(min(syncs)), fmt.plural(max(syncs), "sync")
+    between = high if min(syncs) == max(syncs) else f"{low} to {high}"
+    lines = [f"{study}: {fmt.plural(len(variants), 'variant')}, {between} per step predicted"]
+    if not any(estimates for _, estimates in variants.values()):
+        counts = [
+            (name, fmt.count(prediction.syncs_per_step), fmt.count(prediction.operators_per_step))
+            for name, (prediction, _) in variants.items()
+        ]
+        return [*lines, *fmt.columns(("variant", "syncs per step", "operators per step"), counts)]
+    head = ("variant", "syncs per step", *_HEAD[:3], f"saves against {baseline}", *_HEAD[4:6], *_HEAD[7:])
+    rows: list[tuple[str, ...]] = []
+    for name, (prediction, estimates) in variants.items():
+        for number, estimate in enumerate(estimates):
+            # Only the first row of a variant has its name and its syncs.
+            first_cells = (name, fmt.count(prediction.syncs_per_step)) if number == 0 else ("", "")
+            gpu, batch, step, _, work, busy, _, *rest = _row(estimate)
+            rows.append((*first_cells, gpu, batch, step, _saved(estimate), work, busy, *rest))
+    first_prediction, first_estimates = next(iter(variants.values()))
+    return [
+        *lines,
+        *_told_lines(first_prediction, first_estimates),
+        "  estimated, not measured:",
+        *_with_figures(head, rows),
+    ]
+
+
+def _saved(estimate: Estimate) -> str:
+    from steptrace.words.estimate import saved_words
+
+    return _NONE if estimate.difference is None else saved_words(estimate.difference)
 
 
 def kind_lines(
     steps: Sequence[int],
     warmup: Sequence[int],
-    more_steps: str = "--steps",
+    more_steps: str | None = "--steps",
     branches: Sequence[PredictedBranch] = (),
     *,
     by_site: Sequence[Sequence[int]] = (),
 ) -> list[str]:
-    """Which steps make how many syncs where they differ, what the warm-up showed alone, and how to see more."""
+    """Lines on steps with different numbers of syncs, on steps seen in the warm-up only, and on how to see more."""
     if not steps:
         return []
-    words, more = counts_in_words(steps, by_site), to_show_period(len(warmup) + len(steps))
+
+    def to_see_more(number: int, what: str, before: str = ": ") -> str:
+        return "" if more_steps is None else f"{before}{more_steps} {number} {what}"
+
+    words = counts_in_words(steps, by_site)
+    more = to_show_period(len(warmup) + len(steps))
     lines = [f"  {words}"] if words else []
     comes_round = any(branch.every <= len(steps) for branch in branches)
     if words and min(map(len, groups_by_count(steps))) == 1 and not comes_round:
-        often = f"{more_steps} {to_show_period(len(steps))} shows how often it comes"
-        lines.append(f"  only one such step was seen: {often}")
-    if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
-        often = f"{more_steps} {more} shows whether that comes back"
-        lines.append(f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: {often}")
+        lines.append(
+            "  only one such step was seen" + to_see_more(to_show_period(len(steps)), "shows how often it comes")
+        )
+    if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # fewer syncs are the cost of a start
+        lines.append(
+            f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}"
+            + to_see_more(more, "shows whether that comes back")
+        )
     if not lines:
         seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"
-        lines.append(f"  {seen}; {more_steps} {more} shows what comes less often")
+        lines.append(f"  {seen}" + to_see_more(more, "shows what comes less often", before="; "))
     for branch in branches:
-        whole = f": {more_steps} {branch.every} follows all of it" if branch.every > len(steps) else ""
-        lines.append(f"  {branch.place} does something else every {branch.every} steps{whole}")
+        whole = ""
+        if branch.every > _MOST_ADVISED:
+            whole = f", which {fmt.plural(len(steps), 'followed step')} may not show"
+        elif branch.every > len(steps):
+            whole = to_see_more(branch.every, "follows all of it")
+        lines.append(f"  {branch.place} does something else every {fmt.count(branch.every)} steps{whole}")
     return lines
 
 
-def _most_first(sites: Sequence[PredictedSync]) -> list[PredictedSync]:
-    """The sites by line, the line with most syncs first, else as the step comes to them."""
-    by_line: dict[str, float] = defaultdict(float)
-    for site in sites:
-        by_line[_place(site)] += site.count_per_step
-    ranked = sorted(by_line, key=lambda line: -by_line[line])
-    return sorted(sites, key=lambda site: ranked.index(_place(site)))
-
-
 def instead(sites: Sequence[PredictedSync]) -> list[str]:
-    """What usually replaces the operations at some sites, with the lines that it is for."""
+    """Lines on what usually replaces the operations at some sites, each with the places that it applies to."""
     if not sites:
         return []
-    # Imports pandas and pyarrow, which takes a second that `--help` has no use for.
-    from steptrace.findings.replacements import by_replacement
+    # Imports pandas and pyarrow, which takes a second and which `--help` does not need.
+    from steptrace.findings.replacements import by_replacement, replacement
 
-    groups = by_replacement(site.site for site in _most_first(sites))
-    lines = [f"    {', '.join(dict.fromkeys(map(place_of, of)))}: {advice}" for advice, of in groups.items()]
+    groups = by_replacement(site.site for site in most_first(sites))
+    lines = [
+        f"    {', '.join(dict.fromkeys(map(place_of, places)))}: {' '.join(replacement(places[0]) or ())}"
+        for places in groups
+    ]
     return ["  instead:", *lines] if lines else []
 
 
-def _place(place: PredictedPlace) -> str:
-    if place.file is None:
-        return "no line of the program"
-    line = f"{place.file}:{place.line}"
-    return line if place.program_file is None else f"{place.program_file}:{place.program_line} (in {line})"
+def table(estimates: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
+    """The lines of the table of estimates; below it why a row has no figure, and which operators no rule covers."""
+    rows = [_row(estimate) for estimate in estimates]
+    lines = ["  estimated, not measured:", *_with_figures(_HEAD, [row for row in rows if _has_figures(row)])]
+    return [*lines, *beside_figures(estimates, ranks=ranks), *_work(estimates[0])]
 
 
-def estimates(predictions: Mapping[int | None, PredictedStep], gpus: Sequence[Gpu]) -> list[Estimate]:
-    """The estimate of each batch on each GPU; `predictions` by batch, None where it is not known."""
-    from steptrace.estimate.step import estimate_prediction  # imports numpy, as `--help` need not
-
-    peaks = _peaks(predictions)
-    return [
-        estimate_prediction(replace(prediction, batch_size=batch), gpu, peaks=peaks)
-        for gpu in gpus
-        for batch, prediction in predictions.items()
+def beside_figures(estimates: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
+    """The lines below a table's figures: why a row has none, what compiling changes, and what no rule covers."""
+    lines = [
+        f"    {_name(estimate)}: not estimated: {estimate.reason}"
+        for estimate in estimates
+        if estimate.reason is not None
     ]
-
-
-def estimates_of_study(
-    by_variant: Mapping[str, Mapping[int | None, PredictedStep]], baseline: str, gpus: Sequence[Gpu]
-) -> dict[str, list[Estimate]]:
-    """The same of the variants of a study, each compared with the baseline at the same batch."""
-    from steptrace.estimate.step import estimate_variants, followed_step
-
-    found: dict[str, list[Estimate]] = {name: [] for name in by_variant}
-    batches = list(dict.fromkeys(batch for predictions in by_variant.values() for batch in predictions))
-    for gpu in gpus:
-        for batch in batches:
-            followed = {
-                name: followed_step(replace(predictions[batch], batch_size=batch))
-                for name, predictions in by_variant.items()
-                if batch in predictions
-            }
-            peaks = {name: _peaks(by_variant[name]) for name in followed}
-            for name, one in estimate_variants(followed, dict.fromkeys(followed, baseline), gpu, peaks=peaks).items():
-                found[name].append(one)
-    return found
-
-
-def _peaks(predictions: Mapping[int | None, PredictedStep]) -> dict[int, int]:
-    """Peak memory by batch, where both are known."""
-    return {
-        batch: prediction.peak_memory_bytes
-        for batch, prediction in predictions.items()
-        if batch is not None and prediction.peak_memory_bytes is not None
-    }
-
-
-def as_json(prediction: PredictedStep, of_gpus: Sequence[Estimate] | None) -> dict[str, Any]:
-    """A prediction for `--json`: prediction.json without what estimates are made from, with those asked for."""
-    without = replace(prediction, followed=FollowedWork(steps=prediction.followed.steps, operator_calls=(), queue=()))
-    document: dict[str, Any] = msgspec.to_builtins(without)
-    del document["followed"]
-    return document if of_gpus is None else {**document, "estimate": msgspec.to_builtins(of_gpus)}
-
-
-def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
-    """The lines of the table, and under it why a row has no figure and what no rule covers; `ranks` of the program."""
-    lines = ["  estimated, not measured:", *columns(_HEAD, [_row(one) for one in listed])]
-    lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in listed if one.reason is not None]
     if ranks > 1:
         lines.append(f"    one of {ranks} GPUs, as NCCL connects those of one machine")
-    for one in listed:
-        lines += _compared(one)
-    for one in listed[:1]:
-        lines += _work(one)
-        missing = [call for call in one.not_estimated if call.name != COMPILED]
+    for estimate in estimates:
+        lines += [*_communication(estimate), *compiled_estimate_lines(_name(estimate), estimate)]
+    for estimate in estimates[:1]:
+        missing = [call for call in estimate.not_estimated if call.name != COMPILED]
         for call in missing[:_LISTED]:
             place = "" if call.file is None else f", {call.file}:{call.line}"
             share = f"{fmt.count(call.calls)}x per step, {fmt.percent(call.share_pct)} of the GPU work"
             lines.append(f"    not covered: {call.name}, {share}{place}: {call.reason}")
         if len(missing) > _LISTED:
             lines.append(f"    and {len(missing) - _LISTED} more in --json")
-        if one.assumed:
-            share = f"{fmt.percent(sum(copy.share_pct for copy in one.assumed))} of the GPU work"
-            lines.append(f"    assumed: copies with the host, {share}, {one.assumed[0].reason}")
+        lines += assumed_lines(estimate)
     return lines
 
 
-def _row(one: Estimate) -> tuple[str, ...]:
+def assumed_lines(estimate: Estimate) -> list[str]:
+    """A line for each assumption of an estimate: the operators that it is about, and their share of the GPU work."""
+    by_reason: dict[str, list[NotEstimated]] = {}
+    for call in estimate.assumed:
+        by_reason.setdefault(call.reason, []).append(call)
+    lines = []
+    for reason, calls in by_reason.items():
+        share = fmt.percent(sum(call.share_pct for call in calls))
+        names = list(dict.fromkeys(call.name.removesuffix(".default") for call in calls))
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        lines.append(f"    assumed: {', '.join(names[:_LISTED])}{more}, {share} of the GPU work, {reason}")
+    return lines
+
+
+def _has_figures(row: Sequence[str]) -> bool:
+    """Whether a row has a figure besides the GPU and the batch; if not, a line below the table says why."""
+    from steptrace.words.estimate import NOT_ESTIMATED
+
+    return any(cell not in (_NONE, NOT_ESTIMATED) for cell in row[2:])
+
+
+def _with_figures(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table without its empty columns; none without rows."""
+    if not rows:
+        return []
+    kept = [column for column in range(len(head)) if any(row[column] != _NONE for row in rows)]
+    return fmt.columns([head[column] for column in kept], [[row[column] for column in kept] for row in rows])
+
+
+def _row(estimate: Estimate) -> tuple[str, ...]:
     # Imports numpy, which `--help` need not.
-    from steptrace.findings.estimated import busy_words, memory_words, rate_words, step_words
+    from steptrace.words.estimate import busy_words, memory_words, rate_words, step_words
 
     return (
-        one.gpu,
-        _NONE if one.batch is None else str(one.batch),
-        step_words(one),
-        _NONE if one.samples_per_s is None else rate_words(one.samples_per_s),
-        _NONE if one.gpu_ms is None else fmt.band_ms(*one.gpu_ms),
-        busy_words(one),
-        _NONE if one.mfu_pct is None else fmt.band_percent(*one.mfu_pct),
-        one.limited_by or _NONE,
-        _NONE if one.launches is None else fmt.count(one.launches),
-        memory_words(one),
-        _NONE if one.largest_batch is None else str(one.largest_batch),
-        _NONE if one.tested_pct is None else f"{fmt.percent(one.tested_pct)}",
+        estimate.gpu,
+        _NONE if estimate.batch is None else str(estimate.batch),
+        step_words(estimate),
+        _NONE if estimate.samples_per_s is None else rate_words(estimate.samples_per_s),
+        _NONE if estimate.gpu_ms is None else fmt.band_ms(*estimate.gpu_ms),
+        busy_words(estimate),
+        _NONE if estimate.mfu_pct is None else fmt.band_percent(*estimate.mfu_pct),
+        estimate.limited_by or _NONE,
+        _NONE if estimate.launches is None else fmt.count(estimate.launches),
+        memory_words(estimate),
+        _NONE if estimate.largest_batch is None else str(estimate.largest_batch),
+        _NONE if estimate.tested_pct is None else f"{fmt.percent(estimate.tested_pct)}",
     )
 
 
-def _compared(one: Estimate) -> list[str]:
-    """What a step saves against its study's baseline, and what it waits for other GPUs."""
-    from steptrace.findings.estimated import difference_words
-
-    lines = []
-    if one.difference is not None:
-        lines.append(f"    {_name(one)}, against {one.difference.baseline}: {difference_words(one)}")
-    if one.exposed_ms is not None and one.communication_ms is not None and one.communication_bytes:
-        sent = f"{fmt.size_bytes(one.communication_bytes)} in {fmt.band_ms(*one.communication_ms)}"
-        waits = f"kernels wait {fmt.band_ms(*one.exposed_ms)} for it"
-        lines.append(f"    {_name(one)}: {one.devices} GPUs, collectives of {sent} per step; {waits}")
-    return lines
+def _communication(estimate: Estimate) -> list[str]:
+    """The line on a step's waiting for other GPUs; none without them."""
+    if estimate.exposed_ms is None or estimate.communication_ms is None or not estimate.communication_bytes:
+        return []
+    sent = f"{fmt.size_bytes(estimate.communication_bytes)} in {fmt.band_ms(*estimate.communication_ms)}"
+    waits = f"kernels wait {fmt.band_ms(*estimate.exposed_ms)} for it"
+    return [f"    {_name(estimate)}: {estimate.devices} GPUs, collectives of {sent} per step; {waits}"]
 
 
-def _work(one: Estimate) -> list[str]:
-    """What each class of kernels does, of the classes with most of the GPU's work."""
-    from steptrace.findings.estimated import tested_words
+def _work(estimate: Estimate) -> list[str]:
+    """The lines on the classes of kernels with most of the GPU's work."""
+    from steptrace.words.estimate import tested_words
 
-    shown = [work for work in one.work if work.share_pct >= 1][:_CLASSES]
+    shown = [work for work in estimate.work if work.share_pct >= 1][:_CLASSES]
     if not shown:
         return []
-    head = ("share", "class", "format", "TFLOP", "GB", "launches", "held to measurements")
+    head = ("share", "class", "format", "TFLOP", "GB", "launches", "tested")
     rows = [
         (
             fmt.percent(work.share_pct),
@@ -267,8 +286,8 @@ def _work(one: Estimate) -> list[str]:
         )
         for work in shown
     ]
-    return [f"    GPU work by class on {one.gpu}, per step:", *(f"  {row}" for row in columns(head, rows))]
+    return [f"    GPU work by class on {estimate.gpu}, per step:", *(f"  {row}" for row in _with_figures(head, rows))]
 
 
-def _name(one: Estimate) -> str:
-    return one.gpu if one.batch is None else f"{one.gpu}, batch {one.batch}"
+def _name(estimate: Estimate) -> str:
+    return estimate.gpu if estimate.batch is None else f"{estimate.gpu}, batch {estimate.batch}"

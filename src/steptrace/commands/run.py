@@ -7,28 +7,33 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
-from steptrace.commands.analyze import ANALYSIS, write_analysis
+from steptrace.commands.analyze import ANALYSIS, step_excerpt_in, write_analysis
 from steptrace.commands.console import gpu_names, minutes, not_negative, positive, say, show, warn, writing_to
+from steptrace.commands.estimates import estimates
 from steptrace.commands.measured import Measured, of_traces, on_gpu_command, timing
-from steptrace.commands.prediction_text import as_json, estimates, text_of
+from steptrace.commands.prediction_text import text_of
+from steptrace.documents.answers import MeasuredKind, RunAnswer, predict_answer
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.prediction import PredictedStep
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
+from steptrace.exit_codes import ExitCode
 from steptrace.files import scratch_folder
+from steptrace.jobs.launch import launch
 from steptrace.launch.result import Launched, ended, fault, require_steps, write_results
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import launch
 from steptrace.output_folder import OutputFolder, refuse_other_than_folder
-from steptrace.record import PREDICTION_FILE, write_document
+from steptrace.run_folder import PREDICTION_FILE, write_document
+from steptrace.words.compilations import compilation_lines
+from steptrace.words.lines import Line
 
-#: The program ended by itself before all of its steps were measured.
-EXIT_ENDED_EARLY: Final = 1
-#: The program on a virtual GPU: a prediction, and its estimates.
+#: The folder of memory snapshots in a result.
+_SNAPSHOTS: Final = "snapshots/"
+#: A prediction of the program on a virtual GPU, and its estimates.
 _Predicted = tuple[PredictedStep, list[Estimate]]
 
 
@@ -61,6 +66,11 @@ def add(command: argparse.ArgumentParser) -> None:
         "--capture", action="store_true", help="measure nothing: the program runs to its own end and exit code, and "
         "`steptrace capture PID` records its next steps whenever it is asked to, into DIR",
     )  # fmt: skip
+    command.add_argument(
+        "--memory-snapshot", action="store_true", help="also record each allocation on a GPU with its line, and write "
+        "snapshots into DIR/snapshots: at the end of the steps, and when an allocation fails. Allocations take some "
+        "microseconds longer. `steptrace analyze` reads them",
+    )  # fmt: skip
     predicted = command.add_mutually_exclusive_group()
     predicted.add_argument(
         "--gpu", type=gpu_names, default=(), metavar="GPU[,GPU]", help="also estimate its step on these, such as "
@@ -71,14 +81,17 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program, write what was measured, say it in short, and return the exit code."""
+    """Run the program, write the results, print a summary, and return the exit code."""
     if arguments.capture:
-        if arguments.timeout_minutes is not None:
-            raise LaunchError("--timeout-minutes is not for --capture", expected="a program that is measured")
+        for name in ("timeout_minutes", "memory_snapshot"):
+            if getattr(arguments, name):
+                option = name.replace("_", "-")
+                raise LaunchError(f"--{option} is not for --capture", expected="a program that is measured")
         return _run_capturable(arguments)
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything runs
     out: Path = arguments.out or Path("steptrace-run")
-    with OutputFolder(out, ("run0/", PREDICTION_FILE, *ANALYSIS), by="steptrace run", whole=True) as folder:
+    writes = ("run0/", _SNAPSHOTS, PREDICTION_FILE, *ANALYSIS)
+    with OutputFolder(out, writes, by="steptrace run", whole=True) as folder:
         return _run(arguments, folder, gpus)
 
 
@@ -87,32 +100,55 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
     with folder.scratch() as probe, folder.scratch() as staged:
         counts = (arguments.warmup, arguments.steps, arguments.profile)
         limit_s = None if arguments.timeout_minutes is None else 60 * arguments.timeout_minutes
-        settings = LaunchSettings(str(probe.absolute()), "measure", *counts, limit_s=limit_s)
+        settings = LaunchSettings(
+            str(probe.absolute()), "measure", *counts, limit_s=limit_s, memory_snapshot=arguments.memory_snapshot
+        )
         program = {"command": arguments.program, "cwd": str(Path.cwd())}
         output = sys.stderr if arguments.json else None
         launched = launch(arguments.program, settings, output=output, status=say)
+        # First, since a program that runs out of memory in its first step leaves nothing else.
+        snapshots = _keep_snapshots(probe, folder) if arguments.memory_snapshot else []
         require_steps(launched)
         fault_report = fault(launched)
         with writing_to(folder.path):
             record = write_results(launched, staged, program)
             # Earlier results are removed only now that this call has some: a typo in the command costs nothing.
             measured = Measured(launched, record, folder.put(staged, "run0"))
-            folder.remove_earlier(PREDICTION_FILE, *ANALYSIS)
+            folder.remove_earlier(PREDICTION_FILE, *ANALYSIS, *([] if snapshots else [_SNAPSHOTS]))
     _warn_of_fault(launched, fault_report)
     on_gpu = measured.record.device == "cuda"
-    wanted = (bool(gpus) or not (on_gpu or arguments.no_predict)) and not launched.failed
+    wanted = bool(gpus) or not (on_gpu or arguments.no_predict)
+    # After Ctrl-C the program is not started once more, even if it has caught that and ended well.
+    wanted = wanted and not launched.failed and not launched.interrupted
     predicted = _predicted(arguments, gpus, on_gpu=on_gpu) if wanted else None
     if predicted is not None:
         with writing_to(folder.path):
             prediction = replace(predicted[0], gpus=tuple(gpu.name for gpu in gpus))
             write_document(folder.file(PREDICTION_FILE).parent, prediction)
-    _say(measured, folder, arguments, predicted)
-    return 0 if launched.complete else EXIT_ENDED_EARLY
+    _say(measured, folder, arguments, predicted, snapshots)
+    return ExitCode.DONE if launched.complete else ExitCode.NOT_HELD
+
+
+def _keep_snapshots(probe: Path, folder: OutputFolder) -> list[Path]:
+    """Move the program's memory snapshots to the results, print which command reads them, and return their paths."""
+    found = sorted(probe.glob("*.pickle"))
+    if not found:
+        warn("no memory snapshot was written: the program used no GPU, or ended before it did")
+        return []
+    with writing_to(folder.path), folder.scratch() as staged:
+        for file in found:
+            file.replace(staged / file.name)
+        kept = folder.put(staged, _SNAPSHOTS.rstrip("/"))
+    files = [kept / file.name for file in found]
+    for file in files:
+        read_it = ["steptrace", "analyze", str(file), "--out", str(file.with_suffix(""))]
+        say(f"memory snapshot: {shlex.join(read_it)}")
+    return files
 
 
 def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bool) -> _Predicted | None:
-    """What starting the program once more, on a virtual GPU, predicts; None, with a warning, where that fails."""
-    from steptrace.commands.predict import WARMUP, follow_command
+    """The prediction of the program, started again on a virtual GPU; None, with a warning, if that fails."""
+    from steptrace.commands.follow import WARMUP, follow_command
 
     command = arguments.program if on_gpu else on_gpu_command(arguments.program)
     say(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
@@ -134,11 +170,12 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
     with scratch_folder() as scratch:
         settings = LaunchSettings(scratch, "capture", captures=str(captures))
         launched = launch(arguments.program, settings)
-        is_stepping = any(launched.out.glob("stepped.*"))  # one that a signal ends leaves nothing else
         report = fault(launched)
         _warn_of_fault(launched, report)
         try:
-            if report is None and (launched.ranks or not is_stepping):
+            # A signal ends a program without a record of its ranks.
+            is_by_signal = not launched.ranks and (launched.interrupted or launched.stepped)
+            if report is None and not is_by_signal:
                 require_steps(launched)
         except LaunchError as error:
             warn(f"the program could not be captured: {error}")
@@ -150,36 +187,49 @@ def _warn_of_fault(launched: Launched, report: str | None) -> None:
         warn(f"{ended(launched)}: {report}")
 
 
-def _say(measured: Measured, folder: OutputFolder, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
+def _say(
+    measured: Measured,
+    folder: OutputFolder,
+    arguments: argparse.Namespace,
+    predicted: _Predicted | None,
+    snapshots: Sequence[Path],
+) -> None:
     """Write summary.json and the page, and print the result."""
-    command, summary, out = shlex.join(arguments.program), None, folder.path
+    command = shlex.join(arguments.program)
+    summary = None
+    out = folder.path
     traces = [measured.run_dir / name for name in measured.record.traces]
     on_gpu = measured.record.device == "cuda"
     if traces:
         summary = write_analysis(traces, folder, on_gpu=on_gpu)
-    lines = [f"steptrace: {command}", *timing(measured, summary)]
-    document: dict[str, Any] = {
-        "run": measured.run_dir / "run.json",
-        "step_ms": statistics.median(measured.steps_ms),
-        "loader_wait_ms": measured.wait_ms,
-        "summary": summary and out / "summary.json",
-        "report": summary and out / "report.html",
-        "predicted": predicted and as_json(*predicted),
-        "kinds": [asdict(kind) for kind in measured.kinds],
-        "warnings": list(dict.fromkeys(measured.record.warnings)),
-    }
+    lines: list[str | Line] = [f"steptrace: {command}", *timing(measured, summary)]
+    result = RunAnswer(
+        run=str(measured.run_dir / "run.json"),
+        step_ms=statistics.median(measured.steps_ms),
+        loader_wait_ms=measured.wait_ms,
+        summary=None if summary is None else str(out / "summary.json"),
+        report=None if summary is None else str(out / "report.html"),
+        predicted=None if predicted is None else predict_answer(*predicted),
+        kinds=tuple(MeasuredKind(**asdict(kind)) for kind in measured.kinds),
+        compiled=measured.record.compiled,
+        memory_snapshots=tuple(map(str, snapshots)),
+        warnings=tuple(dict.fromkeys(measured.record.warnings)),
+    )
+    lines += compilation_lines(measured.record.compiled)
     if summary is not None:
         # What is predicted has lines of its own.
         lines += [] if predicted and not on_gpu else of_traces(summary, on_gpu=on_gpu, command=arguments.program)
         from steptrace.report.trace import page as trace_page
-        from steptrace.report.trace.words import in_words
+        from steptrace.report.trace.answer import answer
 
         with writing_to(folder.path):
-            trace_page.write(summary, folder.file("report.html"), title=command, predicted=predicted)
-        lines += [*(f"  {line}" for line in in_words(summary, predicted).splitlines()), str(out / "report.html")]
+            excerpt = step_excerpt_in(folder)
+            trace_page.write(summary, folder.file("report.html"), command, predicted, excerpt)
+        lines += [Line(f"  {line.text}", line.look) for line in answer(summary, predicted)]
+        lines.append(str(out / "report.html"))
     if predicted is not None:
         # `--steps` of `run` is of measured steps: more predicted ones need the other command.
         lines += text_of(command, *predicted, more_steps="steptrace predict --steps")
-    for warning in document["warnings"]:
+    for warning in result.warnings:
         warn(warning)
-    show(arguments, document, "\n".join([*lines, str(document["run"])]))
+    show(arguments, result, [*lines, result.run])

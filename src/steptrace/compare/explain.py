@@ -1,4 +1,4 @@
-"""What the traces, NVML, the synced sections, the equivalence check and the prediction say of a variant.
+"""The figures of a variant from its traces, NVML, timed sections, equivalence check and prediction.
 
 None of it decides about speed. What traces say is taken from rank 0's, all runs as one (`documents.runs.over_runs`);
 any other figure is the median over the runs, None where no run measured it. A trace without GPU work measures no syncs
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from steptrace.analysis.input import verdict_on
 from steptrace.compare.load import Measured, Variant, error_of, error_without_process
 from steptrace.documents.base import convert
+from steptrace.documents.compiled import WITHOUT_BREAKS
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.note import Note, note
 from steptrace.documents.prediction import PredictedStep
@@ -31,14 +32,14 @@ from steptrace.documents.runs import over_runs
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place
-from steptrace.documents.variant import Equivalence, LoaderWait, LoadingParts, SyncCounts, UnknownPlace
+from steptrace.documents.variant import CompiledFigures, Equivalence, LoaderWait, LoadingParts, SyncCounts, UnknownPlace
 from steptrace.engine.kinds import step_groups
 from steptrace.errors import RecordError
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.step import estimate_variants, followed_step
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS
-from steptrace.record import (
+from steptrace.run_folder import (
     PREDICTION_FILE,
     STATUS_FILE,
     WARNED_SYNCS_FILE,
@@ -84,6 +85,7 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
     return {
         **{figure.name: None if trace is None else getattr(trace, figure.name) for figure in STEP_FIGURES},
         "nvml_util_pct": _median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
+        "joules_per_step": _median_of(runs, _joules_per_step),
         "profiled_over_unprofiled": _median_of(
             [run for run in runs if len(run.profiled_ns)],
             lambda run: float(np.median(run.profiled_ns)) / run.times.median_ns,
@@ -94,17 +96,49 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
             default=None,
         ),
         "batch_bytes": next((run.record.batch_bytes for run in runs if run.record.batch_bytes is not None), None),
+        "compiled": compiled_figures(variant),
     }
 
 
+def compiled_figures(variant: Variant) -> CompiledFigures | None:
+    """`compiled` of comparison.json, by the runs' records or else by the prediction; None without compiled code."""
+    found = [run.record.compiled for run in variant.measured if run.record.compiled is not None]
+    if found:
+        return CompiledFigures(
+            graph_breaks=max(sum(not broken.by_pytorch for broken in place.breaks) for place in found),
+            recompilations=max(sum(guard.recompilations for guard in place.recompilations) for place in found),
+            compile_ms=_median_ms(found, lambda code: code.compile_ns),
+        )
+    prediction = followed_prediction(variant.path)
+    compiled = None if prediction is None else prediction.followed.compiled
+    if compiled is None:
+        return None
+    unknown = any(code.unlowered in WITHOUT_BREAKS for code in compiled.codes)
+    breaks = dict.fromkeys(
+        graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch
+    )
+    return CompiledFigures(
+        graph_breaks=None if unknown else len(breaks),
+        recompilations=None,
+        compile_ms=None,
+        predicted_breaks=tuple(breaks),
+    )
+
+
+def _joules_per_step(run: Measured) -> float | None:
+    """The energy of a mean step; None where NVML did not say the power."""
+    power_w = (run.record.nvml or {}).get("power_w")
+    return None if power_w is None else power_w * run.times.mean_ns * 1e-9
+
+
 def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str, Any], list[Note]]:
-    """`syncs` and what else is predicted of comparison.json (`predicted_...`), and notes.
+    """The keys `syncs` and `predicted_...` of a variant in comparison.json, and notes.
 
     Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
     """
-    traces = [one for one in variant.traces if one.used_gpu]
-    counts = [one.syncs.per_step for one in traces if one.syncs.per_step is not None]
-    by_step = {count for one in traces for count in one.syncs.by_step or ()}
+    traces = [entry for entry in variant.traces if entry.used_gpu]
+    counts = [entry.syncs.per_step for entry in traces if entry.syncs.per_step is not None]
+    by_step = {count for entry in traces for count in entry.syncs.by_step or ()}
     notes = list[Note]()
     if len(set(counts)) > 1:
         notes.append(note("syncs_differ_between_runs", per_step=counts))
@@ -123,12 +157,13 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
         "syncs": SyncCounts(
             measured_per_step=trace.syncs.per_step if trace is not None and trace.used_gpu else None,
             predicted_per_step=None if prediction is None else prediction.syncs_per_step,
-            predicted_not_judged=None if prediction is None else len(prediction.unknown),
+            predicted_not_judged=None if prediction is None else len(prediction.not_covered),
             predicted_batch_size=None if prediction is None else prediction.batch_size,
             warned_per_step=_warned(variant),
             predicted_steps=None if prediction is None else prediction.followed.steps,
         ),
         "predicted_branches": () if prediction is None else prediction.branches,
+        "predicted_awaited": () if prediction is None else prediction.awaited,
         "predicted_sites": () if prediction is None else tuple(site.site for site in prediction.sites),
         "predicted_unknown": tuple(
             UnknownPlace(
@@ -136,7 +171,7 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
                 reason=unknown.reason,
                 count_per_step=unknown.count_per_step,
             )
-            for unknown in (() if prediction is None else prediction.unknown)
+            for unknown in (() if prediction is None else prediction.not_covered)
         ),
     }, notes + problem
 
@@ -165,7 +200,7 @@ def memory_of(variant: Variant) -> RunMemory | None:
 
 
 def _recorded(variant: Variant, read: Callable[[Path], _Item | None]) -> list[_Item]:
-    """What the measured runs recorded, without what cannot be read: their step times stand without it."""
+    """The records of the measured runs; a record that cannot be read is left out, as step times do not need it."""
     records = []
     for run in variant.runs:
         with suppress(RecordError):
@@ -177,22 +212,23 @@ def _recorded(variant: Variant, read: Callable[[Path], _Item | None]) -> list[_I
 def estimates(variants: Sequence[Variant], gpus: Sequence[Gpu]) -> dict[str, tuple[Estimate, ...]]:
     """The estimates of each variant for each GPU, compared with those of its baseline.
 
-    Empty where a step was not followed, of which the syncs of the variant say more.
+    A variant has none if its step could not be followed; its `syncs` say why.
     """
-    followed = {}
+    predictions = {}
     for variant in variants if gpus else ():
-        prediction = _followed(variant.path)
+        prediction = followed_prediction(variant.path)
         if prediction is not None:
-            followed[variant.name] = followed_step(prediction)
+            predictions[variant.name] = prediction
+    followed = {name: followed_step(prediction) for name, prediction in predictions.items()}
     baselines = {variant.name: variant.baseline for variant in variants}
-    of_gpus = [estimate_variants(followed, baselines, gpu) for gpu in gpus]
+    of_gpus = [estimate_variants(followed, baselines, gpu, predictions=predictions) for gpu in gpus]
     return {
         variant.name: tuple(of_gpu[variant.name] for of_gpu in of_gpus) if variant.name in followed else ()
         for variant in variants
     }
 
 
-def _followed(variant_dir: Path) -> PredictedStep | None:
+def followed_prediction(variant_dir: Path) -> PredictedStep | None:
     """A variant's prediction with its operators, None where there is none that can be read."""
     if not (variant_dir / PREDICTION_FILE).is_file():
         return None
@@ -213,7 +249,7 @@ def _median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) 
 
 
 def _median_ms(items: Sequence[_Item], ns: Callable[[_Item], float | None]) -> float | None:
-    """The same of a figure in nanoseconds, as milliseconds."""
+    """Median of a figure in nanoseconds over the runs that have it, in milliseconds."""
     return _median_of(items, lambda item: None if (value := ns(item)) is None else value / NS_PER_MS)
 
 
@@ -230,9 +266,9 @@ def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
 
 
 def _warned(variant: Variant) -> float | None:
-    """How many syncs a step PyTorch's own check warned of: the median of the runs that asked it."""
+    """The syncs per step that PyTorch's own check warned of: the median of the runs that used it."""
     warned = _recorded(variant, lambda folder: read_versioned(folder / WARNED_SYNCS_FILE))
-    return _median_of(warned, lambda one: one.get("per_step"))
+    return _median_of(warned, lambda check: check.get("per_step"))
 
 
 def _prediction(variant_dir: Path) -> tuple[PredictedStep | None, list[Note]]:
@@ -248,7 +284,7 @@ def _prediction(variant_dir: Path) -> tuple[PredictedStep | None, list[Note]]:
     except RecordError as error:
         return None, [note("prediction_not_used", reason="; ".join(map(str.strip, str(error).splitlines())))]
     if not prediction.ran_on_gpu:
-        # What never asks for a GPU makes no host wait for one: that is no count of 0 to be praised for.
+        # A program that never asks for a GPU never waits for one. A count of 0 would praise it for that.
         return None, [note("nothing_predicted")]
     return prediction, []
 
@@ -258,10 +294,10 @@ _LOADING: Final = ("fetch", "collate", "pin", "copy")
 
 
 def input_figures(variant: Variant) -> LoaderWait | None:
-    """`input` of a variant: medians over its runs, None in place of what no run measured.
+    """`input` of a variant: medians over its runs, None for figures that no run measured.
 
-    `wait_ms` and `step_ms` are means over the same unprofiled steps, so that `share` (0 to 1), what of the step time
-    counts, is `counted_ms` over `step_ms` in every run. `idle_part` says which part of the wait had the GPU idle.
+    `wait_ms` and `step_ms` are means over the same unprofiled steps, so that `share` (0 to 1) is `counted_ms` over
+    `step_ms` in every run. `idle_part` is the share of the wait in which the GPU was idle.
     """
     runs = variant.measured
     if not runs:
@@ -280,13 +316,13 @@ def input_figures(variant: Variant) -> LoaderWait | None:
 
 
 def _counted(run: Measured, wait: float | None) -> float | None:
-    """What of a wait counts."""
+    """The part of a wait that counts."""
     part = _idle_part(run)
     return None if part is None or wait is None else part * wait
 
 
 def _idle_part(run: Measured) -> float | None:
-    """The part of the wait that counts: of a GPU's run as its trace says, else all."""
+    """The part of the wait that counts: with a GPU as the trace says, and all of it without one."""
     if not _on_gpu(run):
         return 1.0
     traced = None if run.trace is None else run.trace.input

@@ -1,4 +1,4 @@
-"""Gates: what must hold of a variant, else the workflow's exit code is 1.
+"""Gates: limits for figures of variants. If one is broken, the workflow's exit code is 1.
 
 A gate holds one figure of one variant in comparison.json against limits. A figure that was not measured breaks its
 gate: a gate nobody can check must not look like one that holds.
@@ -16,30 +16,38 @@ The verdict on a whole workflow, results/verdict.json and the exit code: which r
 """
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from steptrace import format as fmt
+from steptrace.compare.allowed import over_budget, unfollowed, unnamed
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison, Differing, Failure, GateOutcome, Verdict
+from steptrace.documents.comparison import (
+    Comparison,
+    Differing,
+    Failure,
+    GateOutcome,
+    GateReason,
+    GateReasonCode,
+    Verdict,
+)
 from steptrace.documents.paths import EVERY_VARIANT, SYNCS_PER_STEP, is_cell_of, value_at
 from steptrace.documents.run import LOG_FILE
-from steptrace.documents.syncs import PredictedBranch, Site, place_of
+from steptrace.documents.syncs import SiteRow
 from steptrace.documents.variant import VariantResult
 from steptrace.errors import ConfigError, RecordError
+from steptrace.words.gates import gate_text, not_covered_in_words
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
 Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 Limits = Mapping[str, Any]
 
 _MEASURED, _PREDICTED = "syncs.measured_per_step", "syncs.predicted_per_step"
-_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
-#: Facts of an environment that make two machines two.
+#: Facts of an environment that tell two machines apart.
 MACHINE: Final = ("cpu", "cpu_count", "gpu", "gpu_count")
 
 
@@ -56,7 +64,7 @@ def outcomes(comparison: Comparison, gates: Gates) -> list[GateOutcome]:
         for key, limits in keys.items():
             judged += [_outcome(_gate(comparison.study, v.name, key, limits), comparison, v) for v in variants]
             if not variants:
-                judged.append(_gate(comparison.study, name, key, limits, f"{name} did not run"))
+                judged.append(_skipped(_gate(comparison.study, name, key, limits), "did_not_run", name=name))
     return judged
 
 
@@ -71,113 +79,83 @@ def _named(name: str, variants: Sequence[VariantResult]) -> list[VariantResult]:
 def not_run(study: str, gates: Gates) -> list[GateOutcome]:
     """The gates of a study that did not run: all skipped."""
     return [
-        _gate(study, variant, key, limits, f"{study} did not run")
+        _skipped(_gate(study, variant, key, limits), "did_not_run", name=study)
         for variant, keys in gates.get(study, {}).items()
         for key, limits in keys.items()
     ]
 
 
-def _gate(study: str, variant: str, key: str, limits: Limits, text: str = "") -> GateOutcome:
-    """A gate before it is judged, which is as if it was skipped."""
+def _gate(study: str, variant: str, key: str, limits: Limits) -> GateOutcome:
+    """A gate before it is judged."""
     return GateOutcome(
-        study=study, variant=variant, key=key, limits=dict(limits), value=None, outcome="skipped", text=text
+        study=study, variant=variant, key=key, limits=dict(limits), value=None, outcome="skipped", text=""
     )
 
 
-def over_budget(sites: Iterable[Site], allow: Sequence[str]) -> list[Site]:
-    """The sites that no entry of `allow` covers: `FILE:LINE`, `FILE` or a function's name, files by their end."""
-    return [site for site in sites if not any(_allows(entry, site) for entry in allow)]
+def _skipped(gate: GateOutcome, code: GateReasonCode, **figures: Any) -> GateOutcome:
+    """The gate as one that was skipped for this reason."""
+    return _worded(replace(gate, reasons=(GateReason(code, figures),)))
 
 
-def unfollowed(branches: Iterable[PredictedBranch], steps: int, allow: Sequence[str]) -> list[PredictedBranch]:
-    """The branches on a step counter that come round less often than in so many steps, and that `allow` does not name.
-
-    What the program does there may not have been seen. `allow` is that of `over_budget`.
-    """
-    return [
-        branch
-        for branch in branches
-        if branch.every > steps and not any(_names(entry, [(branch.file, branch.line)]) for entry in allow)
-    ]
-
-
-def described(site: Site) -> str:
-    """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
-    function = f" in {site.function}" if site.function else ""
-    code = f", `{site.code}`" if site.code else ""
-    kind = str(site.kind).replace("_", " ")
-    phase = " in backward" if site.phase == "backward" else ""
-    return f"{place_of(site)}{function}{code}: {site.counted(f'{kind}{phase}')}"
-
-
-def _allows(entry: str, site: Site) -> bool:
-    if site.file is None:
-        return False
-    places = [(site.file, site.line), *([] if site.program is None else [site.program])]
-    if _LINE.fullmatch(entry) or "/" in entry or entry.endswith(".py"):
-        return _names(entry, places)
-    function = site.function or ""
-    return entry in (function, function.rpartition(".")[2])
-
-
-def _names(entry: str, places: Iterable[tuple[str, int | None]]) -> bool:
-    """Whether an entry names one of these lines, or the file of one."""
-    match = _LINE.fullmatch(entry)
-    if match is not None:
-        return any(line == int(match["line"]) and _is_end(match["file"], file) for file, line in places)
-    return any(_is_end(entry, file) for file, _ in places)
-
-
-def _is_end(name: str, file: str) -> bool:
-    wanted, parts = PurePath(name).parts, PurePath(file).parts
-    return parts[-len(wanted) :] == wanted
+def _worded(gate: GateOutcome) -> GateOutcome:
+    return replace(gate, text=gate_text(gate))
 
 
 def _outcome(gate: GateOutcome, comparison: Comparison, variant: VariantResult) -> GateOutcome:
+    """The gate with its outcome, its figure, and the reasons if it does not hold."""
     key, limits = gate.key, gate.limits
     if limits.get("scale", comparison.scale) != comparison.scale:
-        return replace(gate, text=f"for scale {limits['scale']} alone")
+        return _skipped(gate, "other_scale", scale=limits["scale"])
     before, unusable = None, None
     if "at_most_ratio" in limits:
         before, unusable = _earlier(str(limits["baseline"]))
     if before is not None and (differing := machines_differ(before, comparison)):
-        return replace(gate, text=f"baseline '{limits['baseline']}' is from another machine ({'; '.join(differing)})")
-    shown = f"{gate.study}/{gate.variant} {key}"
+        return _skipped(gate, "other_machine", baseline=limits["baseline"], differing=differing)
     if key == SYNCS_PER_STEP:
         key = _PREDICTED if variant.syncs.measured_per_step is None else _MEASURED
-        shown += f" ({key.removeprefix('syncs.').removesuffix('_per_step')})"
+        gate = replace(gate, counted="predicted" if key == _PREDICTED else "measured")
     try:
         value, violations = _value(variant, key, limits)
     except ConfigError as error:
         hint = error.next_step or (error.expected and f"expected {error.expected}")
-        text = f"{shown} cannot be checked: {error.what}{f', {hint}' if hint else ''}"
-        return replace(gate, outcome="broken", text=text)
-    problems = _problems(value, limits)
+        unchecked = GateReason("cannot_be_checked", {"error": error.what, "hint": hint})
+        return _worded(replace(gate, outcome="broken", reasons=(unchecked,)))
+    reasons = _problems(value, limits)
     if key == _PREDICTED and value is not None and (steps := variant.syncs.predicted_steps) is not None:
-        problems += [
-            f"but {branch.place} does something else every {branch.every} steps, and only {steps} were followed (set "
-            f"`predicted_steps: {branch.every}`, or allow the line)"
+        reasons += [
+            GateReason(
+                "branch_not_followed",
+                {"file": branch.file, "line": branch.line, "every": branch.every, "steps": steps},
+            )
             for branch in unfollowed(variant.predicted_branches, steps, limits.get("allow", ()))
         ]
+    if key == _PREDICTED:
+        gate = replace(
+            gate,
+            not_covered=tuple(unnamed(variant.predicted_awaited, limits.get("allow", ()))),
+            followed_steps=variant.syncs.predicted_steps,
+        )
     if unusable is not None:
-        problems.append(unusable)
+        reasons.append(unusable)
     elif "at_most_ratio" in limits:
-        problems += _ratio_problems(value, _value_in(before, variant.name, key), limits)
-    if not problems:
+        reasons += _ratio_problems(value, _value_in(before, variant.name, key), limits)
+    if not reasons:
         return replace(gate, outcome="held", value=value)
-    text = f"{shown}{' beyond those allowed' if limits.get('allow') else ''} is "
-    text += f"{'not measured' if value is None else _shown(value)}, {' and '.join(problems)}"
-    if value and violations:
-        text += f": {'; '.join(map(described, violations))}"
-    return replace(gate, outcome="broken", text=text, value=value)
+    sites = tuple(map(_plain_site, violations)) if value else ()
+    return _worded(replace(gate, outcome="broken", value=value, reasons=tuple(reasons), sites=sites))
 
 
-def _earlier(file: str) -> tuple[Comparison | None, str | None]:
+def _plain_site(site: SiteRow) -> SiteRow:
+    """A traced or a predicted site without the figures that only one of the two has."""
+    return SiteRow(**{name: getattr(site, name) for name in SiteRow.__struct_fields__})
+
+
+def _earlier(file: str) -> tuple[Comparison | None, GateReason | None]:
     """The earlier result in a file, or why it cannot be used."""
     try:
         return read(Path(file), Comparison), None
     except RecordError as error:
-        return None, f"baseline '{file}' cannot be used ({error.what})"
+        return None, GateReason("baseline_unusable", {"baseline": file, "error": error.what})
 
 
 def _value_in(comparison: Comparison | None, variant: str, key: str) -> Any:
@@ -188,17 +166,13 @@ def _value_in(comparison: Comparison | None, variant: str, key: str) -> Any:
     return None
 
 
-def machines_differ(before: Comparison, now: Comparison) -> list[str]:
-    """In what the machines of two results differ, one phrase a fact; the scale is of the machine."""
+def machines_differ(before: Comparison, now: Comparison) -> list[tuple[str, Any, Any]]:
+    """The facts in which the machines of two results differ, each with both values; the scale is one of them."""
     old, new = ({key: side.conditions.get(key) for key in ("scale", *MACHINE)} for side in (before, now))
-    return [f"{key} {_word(old[key])}, here {_word(new[key])}" for key in old if old[key] != new[key]]
+    return [(key, old[key], new[key]) for key in old if old[key] != new[key]]
 
 
-def _word(value: object) -> str:
-    return "none" if value is None else str(value)
-
-
-def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[Site]]:
+def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[SiteRow]]:
     """A variant's figure, and for a count of syncs the sites that it is made of; allowed ones count for nothing."""
     value = value_at(variant, key)
     if key not in (_MEASURED, _PREDICTED):
@@ -209,37 +183,34 @@ def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[
     violations = over_budget(sites, limits.get("allow", ()))
     if value is not None and len(violations) < len(sites):
         allowed = sum(site.count_per_step or 0 for site in sites if site not in violations)
-        value = max(round(value - allowed, 9), 0)  # of counts such as 7 in 10 steps, what is left is 0 but for 1e-16
+        value = max(round(value - allowed, 9), 0)  # 7 in 10 steps less 7 in 10 steps can leave 1e-16
     return value, violations
 
 
-def _problems(value: Any, limits: Limits) -> list[str]:
-    problems = []
+def _problems(value: Any, limits: Limits) -> list[GateReason]:
+    """The reasons why a figure breaks its limits."""
+    reasons = []
     if "equals" in limits and value != limits["equals"]:
-        problems.append(f"expected {limits['equals']}")
+        reasons.append(GateReason("not_equal", {"expected": limits["equals"]}))
     number = _is_number(value)
     if "at_least" in limits and not (number and value >= limits["at_least"]):
-        problems.append(f"expected at least {limits['at_least']}")
+        reasons.append(GateReason("below", {"at_least": limits["at_least"]}))
     if "at_most" in limits and not (number and value <= limits["at_most"]):
-        problems.append(f"expected at most {limits['at_most']}")
-    return problems
+        reasons.append(GateReason("above", {"at_most": limits["at_most"]}))
+    return reasons
 
 
-def _ratio_problems(value: Any, before: Any, limits: Limits) -> list[str]:
-    """What is wrong with a figure against the stored one."""
-    name, most = limits["baseline"], limits["at_most_ratio"]
+def _ratio_problems(value: Any, before: Any, limits: Limits) -> list[GateReason]:
+    """The reasons why a figure breaks its limit against an earlier result."""
+    figures = {"baseline": limits["baseline"], "at_most": limits["at_most_ratio"]}
     if not _is_number(before) or before <= 0:
-        return [f"expected at most {most} times the value of baseline '{name}', which has none"]
+        return [GateReason("baseline_without_value", figures)]
+    figures["before"] = before
     if not _is_number(value):
-        return [f"expected at most {most} times the {before:.6g} of baseline '{name}'"]
-    if value > most * before:
-        return [f"{value / before:.3f} times the {before:.6g} of baseline '{name}', expected at most {most} times"]
+        return [GateReason("no_value_for_ratio", figures)]
+    if value > limits["at_most_ratio"] * before:
+        return [GateReason("above_ratio", {**figures, "ratio": value / before})]
     return []
-
-
-def _shown(value: Any) -> str:
-    """A figure for a sentence: sixteen digits are no more exact than six."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _is_number(value: Any) -> bool:
@@ -298,9 +269,10 @@ def explain(verdict: Verdict) -> str:
         for gate in verdict.gates
         if gate.outcome == "skipped"
     ]
+    lines += [f"gate {line}" for gate in verdict.gates for line in not_covered_in_words(gate)]
     if verdict.status == "pass":
         held = sum(gate.outcome == "held" for gate in verdict.gates)
-        lines.append(f"all {verdict.runs} runs ok, {fmt.plural(held, 'gate')} held")
+        lines.append(f"all {verdict.runs} runs ok" + (f", {fmt.plural(held, 'gate')} held" if verdict.gates else ""))
     elif verdict.failed:
         lines.append("the same command again runs only what failed")
     return fmt.printable("\n".join(lines))
@@ -317,7 +289,7 @@ def _failed(failures: Iterable[Failure]) -> Iterator[str]:
 
 
 def _error(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.2g}"
+    return "not finite" if value is None else fmt.error_bound(value)
 
 
 def ending(verdict: Verdict, folder: Path) -> str | None:

@@ -1,7 +1,7 @@
-"""A study's folder as it lies on the disk, whatever of it is there.
+"""Reads a study's folder, also if files are missing.
 
-A run that failed, never ran or left damaged files is a run without measurements that says why; only a study whose
-study.json cannot be read is an error.
+A run that failed, never ran or left damaged files is a run without measurements, with the reason. Only a study.json
+that cannot be read is an error.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from steptrace.documents.run import (
 )
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.record import STATUS_FILE, read_rows, read_run, read_status, read_steps
+from steptrace.run_folder import STATUS_FILE, read_rows, read_run, read_status, read_steps
 from steptrace.run_times import Nanoseconds, RunTimes, run_times
 
 STUDY_FILE: Final = "study.json"
@@ -111,13 +111,13 @@ class Variant:
 
     @property
     def status(self) -> VariantStatus:
-        """`ok` if every run ended well, else the worst way in which one ended."""
+        """`ok` if every run ended well, and otherwise the worst status of a run."""
         return min((run.status for run in self.runs), key=_WORST_FIRST.index, default=NOT_RUN)
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it was expanded, with what its runs left behind."""
+    """A study with all of its variants and their runs."""
 
     plan: PlannedStudy
     variants: tuple[Variant, ...]
@@ -162,12 +162,12 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
 
 
 def error_of(status: Status) -> ProcessError:
-    """How a supervised process ended, as it stands in comparison.json."""
+    """How a supervised process ended, for comparison.json."""
     return ProcessError(**{name: getattr(status, name) for name in ProcessError.__struct_fields__})
 
 
 def error_without_process(status: str, message: str | None) -> ProcessError:
-    """The same for what failed without a process that could tell."""
+    """The error of something that failed without a process of its own, for comparison.json."""
     return ProcessError(status=status, exit_code=None, signal=None, error=message, log_tail=())
 
 

@@ -1,4 +1,4 @@
-"""Several results of one study, from machines, versions or dates: each held against the one before it.
+"""Compares several results of one study, from machines, versions or dates, each with the one before it.
 
 Step times have an interval, over whole runs: Welch's t interval on the logarithms of the runs' step times, as within a
 study; where one result compares means, all do. Runs of two sessions are never paired. Verdicts are corrected over the
@@ -8,21 +8,30 @@ are not equal. What has neither, such as a share of time, is listed where it mov
 where to look.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import ne
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from steptrace import format as fmt
 from steptrace import stats
-from steptrace.documents.comparison import Change, ComparedResults, Comparison, Difference, Result, VariantChange
+from steptrace.documents.comparison import (
+    Change,
+    ChangeNote,
+    ComparedResults,
+    Comparison,
+    Difference,
+    FigureOfChange,
+    Result,
+    VariantChange,
+)
 from steptrace.documents.finding import Finding
 from steptrace.documents.variant import RatioToBaseline, StepVerdict, VariantResult
 from steptrace.errors import RecordError
+from steptrace.words.results import change_note_text, environment_text, figure_name, figure_text
 
-#: From which relative change on a figure without an interval is listed.
+#: The least relative change of a figure without an interval that is listed.
 LISTED: Final = 0.10
 _Value = Callable[[VariantResult], Any]
 #: Keeps runs of B out of A's rounds.
@@ -36,12 +45,12 @@ def compare_results(results: Sequence[tuple[str, Comparison]]) -> ComparedResult
         RecordError: they are of different studies, or two that follow each other share no variant.
     """
     last, comparisons = results[-1][1], [comparison for _, comparison in results]
-    if any(one.statistic == "mean" for one in comparisons):
-        comparisons = [replace(one, variants=tuple(map(_with_mean, one.variants))) for one in comparisons]
+    if any(study.statistic == "mean" for study in comparisons):
+        comparisons = [replace(study, variants=tuple(map(_with_mean, study.variants))) for study in comparisons]
     return ComparedResults(
         study=last.study,
         title=last.title,
-        results=tuple(_result(file, one) for (file, _), one in zip(results, comparisons, strict=True)),
+        results=tuple(_result(file, study) for (file, _), study in zip(results, comparisons, strict=True)),
         changes=tuple(change(before, now) for before, now in pairwise(comparisons)),
     )
 
@@ -51,8 +60,8 @@ def _with_mean(variant: VariantResult) -> VariantResult:
     times = variant.step_ms
     if times is None or times.statistic == "mean":
         return variant
-    of = stats.typical([run.mean_ms for run in variant.runs if run.mean_ms])
-    return replace(variant, step_ms=replace(times, statistic="mean", low=of.low, high=of.high))
+    mean = stats.typical([run.mean_ms for run in variant.runs if run.mean_ms])
+    return replace(variant, step_ms=replace(times, statistic="mean", low=mean.low, high=mean.high))
 
 
 def _result(file: str, comparison: Comparison) -> Result:
@@ -62,6 +71,8 @@ def _result(file: str, comparison: Comparison) -> Result:
         measured_at=comparison.measured_at,
         machine=f"{comparison.machine or 'unknown machine'}, scale {comparison.scale}",
         step_ms=step_ms,
+        torch=None if comparison.environment is None else comparison.environment.torch,
+        steptrace=None if comparison.environment is None else comparison.environment.steptrace,
     )
 
 
@@ -90,6 +101,7 @@ def change(before: Comparison, now: Comparison) -> Change:
     judged = [name for name in ratios if name not in uneven]
     verdicts = {name: stats.verdict(ratios[name], adjusted.get(name), floor) for name in judged}
     reconfigured = [name for name in shared if left[name].digest != right[name].digest]
+    notes = tuple(_notes(before, now, reconfigured, uneven))
     return Change(
         environment=tuple(_environment(before, now)),
         variants=tuple(_variant(left[n], right[n], ratios.get(n), verdicts.get(n)) for n in shared),
@@ -97,7 +109,8 @@ def change(before: Comparison, now: Comparison) -> Change:
         only_now=tuple(name for name in right if name not in left),
         findings_before=_findings(before, now),
         findings_now=_findings(now, before),
-        notes=tuple(_notes(before, now, reconfigured, uneven)),
+        notes=tuple(map(change_note_text, notes)),
+        remarks=notes,
     )
 
 
@@ -131,51 +144,58 @@ def _variant(
 
 
 def _by_a_tenth(a: Any, b: Any) -> bool:
-    """Whether it moves by a tenth of A's or more, or was measured on one side only."""
+    """Whether a figure changes by a tenth or more, or was measured on one side only."""
     if a is None or b is None:
         return (a is None) is not (b is None)
     return bool(a != b and abs(b - a) >= LISTED * abs(a))
 
 
-#: Name, value, its words, and when the two sides differ.
-_FIGURES: Final[Sequence[tuple[str, _Value, Callable[[Any], str], Callable[[Any, Any], bool]]]] = (
-    ("status", lambda v: v.status, str, ne),
-    ("answer", lambda v: v.equivalence.status, str, ne),
-    ("against its baseline", lambda v: v.ratio and v.ratio.verdict, str, ne),
-    ("syncs per step, measured", lambda v: v.syncs.measured_per_step, fmt.count, ne),
-    ("syncs per step, predicted", lambda v: v.syncs.predicted_per_step, fmt.count, ne),
-    ("operators per step", lambda v: v.operators_per_step, fmt.count, ne),
-    ("kernels per step", lambda v: v.kernels_per_step, fmt.count, ne),
-    ("peak memory", lambda v: v.peak_allocated_bytes, fmt.size_bytes, _by_a_tenth),
-    ("GPU busy", lambda v: v.gpu_busy_pct, fmt.percent, _by_a_tenth),
-    ("waiting for data", lambda v: v.input and v.input.share, fmt.share, _by_a_tenth),
-    ("profiled over unprofiled", lambda v: v.profiled_over_unprofiled, fmt.ratio, _by_a_tenth),
-)  # fmt: skip
+#: The figures that are listed: the value, and when the two sides differ.
+_FIGURES: Final[Mapping[FigureOfChange, tuple[_Value, Callable[[Any, Any], bool]]]] = {
+    "status": (lambda v: v.status, ne),
+    "equivalence.status": (lambda v: v.equivalence.status, ne),
+    "ratio.verdict": (lambda v: v.ratio and v.ratio.verdict, ne),
+    "syncs.measured_per_step": (lambda v: v.syncs.measured_per_step, ne),
+    "syncs.predicted_per_step": (lambda v: v.syncs.predicted_per_step, ne),
+    "operators_per_step": (lambda v: v.operators_per_step, ne),
+    "kernels_per_step": (lambda v: v.kernels_per_step, ne),
+    "peak_allocated_bytes": (lambda v: v.peak_allocated_bytes, _by_a_tenth),
+    "gpu_busy_pct": (lambda v: v.gpu_busy_pct, _by_a_tenth),
+    "input.share": (lambda v: v.input and v.input.share, _by_a_tenth),
+    "profiled_over_unprofiled": (lambda v: v.profiled_over_unprofiled, _by_a_tenth),
+}
 
 
 def _differing(a: VariantResult, b: VariantResult) -> Iterator[Difference]:
-    for name, value, words, differ in _FIGURES:
-        sides = value(a), value(b)
-        if differ(*sides):
-            yield Difference(name=name, **_words(sides, words))
+    for figure, (value, differ) in _FIGURES.items():
+        before, now = value(a), value(b)
+        if differ(before, now):
+            yield Difference(
+                name=figure_name(figure),
+                before=figure_text(figure, before),
+                now=figure_text(figure, now),
+                figure=figure,
+                before_value=before,
+                now_value=now,
+            )
 
 
 def _environment(a: Comparison, b: Comparison) -> Iterator[Difference]:
-    sides = [a.conditions, b.conditions]
-    for key in dict.fromkeys([*sides[0], *sides[1]]):
-        values = [side.get(key) for side in sides]
-        if values[0] != values[1]:
-            words = fmt.size_bytes if key.endswith("_bytes") else str
-            yield Difference(name=key, **_words(values, words))
+    for key in dict.fromkeys([*a.conditions, *b.conditions]):
+        before, now = a.conditions.get(key), b.conditions.get(key)
+        if before != now:
+            yield Difference(
+                name=key,
+                before=environment_text(key, before),
+                now=environment_text(key, now),
+                before_value=before,
+                now_value=now,
+            )
 
 
-def _words(sides: Sequence[Any], words: Callable[[Any], str]) -> dict[str, str | None]:
-    return {name: None if side is None else words(side) for name, side in zip(("before", "now"), sides, strict=True)}
-
-
-def _findings(of: Comparison, other: Comparison) -> tuple[str, ...]:
+def _findings(result: Comparison, other: Comparison) -> tuple[str, ...]:
     places = {_place(finding) for finding in other.findings}
-    return tuple(f"{f.variant or of.study}: {f.claim}" for f in of.findings if _place(f) not in places)
+    return tuple(f"{f.variant or result.study}: {f.claim}" for f in result.findings if _place(f) not in places)
 
 
 def _place(finding: Finding) -> tuple[object, ...]:
@@ -183,16 +203,17 @@ def _place(finding: Finding) -> tuple[object, ...]:
     return finding.rule, finding.variant, *((source.file, source.line) if source is not None else ())
 
 
-def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[str]) -> Iterator[str]:
+def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[str]) -> Iterator[ChangeNote]:
+    """The notes on what to read with care."""
     if a == b:
-        yield "both are the same result, so nothing can differ"
+        yield ChangeNote("same_result", {})
         return
     if a.scale != b.scale:
-        yield "the scales differ, so step times cannot be compared"
+        yield ChangeNote("other_scale", {})
     if "mean" in (a.statistic, b.statistic):
-        yield "step times are means, since long steps come back in some of them"
+        yield ChangeNote("means", {})
     if reconfigured:
-        yield f"another configuration than before: {fmt.names(reconfigured)}"
+        yield ChangeNote("reconfigured", {"variants": reconfigured})
     if uneven:
-        yield f"no verdict, IQR/median of the steps is above {fmt.setting(stats.IQR_REFUSED)}: {fmt.names(uneven)}"
-    yield "the runs did not alternate, so other changes of the machine are part of the difference"
+        yield ChangeNote("too_uneven", {"variants": uneven, "most": stats.IQR_REFUSED})
+    yield ChangeNote("runs_apart", {})

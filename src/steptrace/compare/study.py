@@ -1,4 +1,4 @@
-"""The comparison of a study: everything that `comparison.json` says, except its findings.
+"""Makes the comparison of a study: everything in `comparison.json` except the findings.
 
 Which syncs a variant removes and adds against its baseline: a site is the same if file, line and all else that is known
 of it agree; of the rest, sites with the same operator, label, phase and kind are taken for the same site on another
@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from steptrace.compare.claims import checked_claims
 from steptrace.compare.explain import (
     communication,
     equivalence,
@@ -41,7 +42,7 @@ from steptrace.words.notes import note_texts
 
 
 def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison:
-    """Compare the variants of a study by what lies in `results/<study>/`.
+    """Compare the variants of a study by the files in `results/<study>/`.
 
     Runs that failed or are missing are listed, not left out. The same files give the same result. `findings` is
     empty: `steptrace.findings.with_findings` fills it.
@@ -58,6 +59,7 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
     method, timings = compare_times(study)
     first = first_measured(study.variants)
     gpus = [gpu_named(name) for name in estimate_gpus]
+    variants = _variants(study, timings, gpus)
     comparison = Comparison(
         study=plan.name,
         title=plan.title or plan.name,
@@ -68,8 +70,10 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
         environment=None if first is None else first.record.environment,
         environments_differ=_environments_differ(study),
         method=method,
-        variants=_variants(study, timings, gpus),
+        variants=variants,
         measured_at=_measured_at(study),
+        skipped=plan.skipped,
+        claims=checked_claims(study, {variant.name: variant for variant in variants}),
     )
     return replace(comparison, alike=alike(study, comparison))
 
@@ -125,7 +129,7 @@ Basis = Literal["measured", "predicted"]
 
 
 def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
-    """What both sides have: measured counts, else predicted ones, else None."""
+    """The counts that both sides have: `measured`, else `predicted`; None if they have neither in common."""
     if baseline.measured_per_step is not None and variant.measured_per_step is not None:
         return "measured"
     if baseline.predicted_per_step is not None and variant.predicted_per_step is not None:
@@ -144,6 +148,8 @@ def _variant(variant: Variant, timing: Timing, estimated: tuple[Estimate, ...]) 
         status=variant.status,
         hypothesis=variant.plan.hypothesis or None,
         overrides=variant.plan.overrides,
+        entry=variant.plan.entry,
+        cell=variant.plan.cell,
         baseline=variant.baseline,
         digest=variant.plan.digest,
         runs=tuple(_run(run) for run in variant.runs),
@@ -166,9 +172,9 @@ def _variant(variant: Variant, timing: Timing, estimated: tuple[Estimate, ...]) 
 def _trace_notes(trace: TraceSummary) -> tuple[Note, ...]:
     """The notes of a trace's reader, and one for each check that warns."""
     checks = (
-        note("trace_quality", check=one.check, wrong=one.wrong, of=one.of, figures=one.figures)
-        for one in trace.quality.checks
-        if one.warns
+        note("trace_quality", check=check.check, wrong=check.wrong, of=check.of, figures=check.figures)
+        for check in trace.quality.checks
+        if check.warns
     )
     return (*trace.quality.notes, *checks)
 

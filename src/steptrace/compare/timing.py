@@ -16,9 +16,10 @@ from steptrace.compare.load import Measured, Run, Study, Variant
 from steptrace.documents.comparison import Method
 from steptrace.documents.note import Note, note
 from steptrace.documents.variant import Noise, RatioToBaseline, Statistic, StepTimes
-from steptrace.format import NS_PER_MS, plural
+from steptrace.format import NS_PER_MS
 from steptrace.limits import LONG_STEPS, NOISE_FLOOR, NOISE_FLOOR_APART
 from steptrace.run_times import Nanoseconds, iqr_over_median
+from steptrace.words.method import INTERVAL, correction_in_words
 from steptrace.words.notes import note_texts
 
 #: Added to a run's number where it shares no round with the others of its number.
@@ -29,7 +30,7 @@ _OUTLIERS_WARNING = 0.05
 
 @dataclass(frozen=True)
 class Timing:
-    """What comparison.json says of a variant's step time: its `step_ms`, `ratio` and `noise`."""
+    """The figures of a variant's step time in comparison.json: its `step_ms`, `ratio` and `noise`."""
 
     step_ms: StepTimes | None
     ratio: RatioToBaseline | None
@@ -56,13 +57,12 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
     p_values = {name: r.p_value for name, r in by_variant.items() if r.p_value is not None and name not in identical}
     adjusted = stats.holm(p_values)
     method = Method(
-        interval=stats.INTERVAL,
+        interval=INTERVAL,
         confidence=stats.CONFIDENCE,
         noise_floor=floor,
         noise_floor_source="default" if measured_floor is None else "A/A pair",
-        correction=f"Holm over {plural(len(p_values), 'candidate')}"
-        if p_values
-        else "none: no variant has an interval, which needs two runs",
+        correction=correction_in_words(len(p_values)),
+        candidates=len(p_values),
     )
     spreads = {variant.name: _spread(variant) for variant in study.variants}
     by_name = {variant.name: variant for variant in study.variants}
@@ -97,11 +97,11 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
 
 
 def statistic_of(study: Study) -> Statistic:
-    """What a run's step time is in a study: the median of its steps, or their mean where long steps come back.
+    """The statistic that is a run's step time in a study: the median of its steps, or their mean if long steps recur.
 
-    That is where the mean is over `LONG_STEPS` times the median in every run of some variant: a loader that falls
-    behind makes one step in eight wait, which is most of the time and no part of the median. Another program that
-    disturbs some runs spares others.
+    Long steps recur if some variant's mean is over `LONG_STEPS` times its median in every run. For example, a loader
+    that falls behind makes one step in eight wait: most of the time is spent there, and the median does not show it.
+    Every run must show it, because another program on the machine disturbs some runs and spares others.
     """
     over = (min(run.times.mean_ns / run.times.median_ns for run in v.measured) for v in study.variants if v.measured)
     return "mean" if max(over, default=1.0) > LONG_STEPS else "median"
@@ -150,14 +150,14 @@ def _typical_ns(run: Measured, statistic: Statistic) -> float:
 def _step_ms(variant: Variant, statistic: Statistic) -> StepTimes | None:
     if not variant.measured:
         return None
-    of: dict[Statistic, stats.Estimate] = {
+    by_statistic: dict[Statistic, stats.ValueWithInterval] = {
         each: stats.typical([_typical_ns(run, each) for run in variant.measured]) for each in ("median", "mean")
     }
-    centre = of[statistic]
+    centre = by_statistic[statistic]
     steps = np.concatenate([run.times.counted for run in variant.measured])
     return StepTimes(
-        median=of["median"].value / NS_PER_MS,
-        mean=of["mean"].value / NS_PER_MS,
+        median=by_statistic["median"].value / NS_PER_MS,
+        mean=by_statistic["mean"].value / NS_PER_MS,
         statistic=statistic,
         p95=float(np.quantile(steps, 0.95)) / NS_PER_MS,
         low=None if centre.low is None else centre.low / NS_PER_MS,
@@ -168,7 +168,7 @@ def _step_ms(variant: Variant, statistic: Statistic) -> StepTimes | None:
 
 
 def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identical: bool) -> list[Note]:
-    """What there is to say about a ratio and its verdict; `identical`: the variant is the baseline's twin."""
+    """Notes on a ratio and its verdict; `identical` says that the variant is the baseline's twin."""
     notes = []
     if identical and ratio.excludes_one:
         notes.append(note("twin_differs"))
@@ -182,7 +182,7 @@ def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identi
 
 
 def _not_interleaved(variant: Variant, baseline: Variant | None) -> Note | None:
-    """That all of the variant's runs were taken after, or before, all of its baseline's; None if they were not.
+    """A note if all of the variant's runs were taken after, or before, all runs of its baseline; otherwise None.
 
     Repeats of one call take turns, and on a cluster they run at the same time. A variant that was added, changed or
     repeated later is trained alone, be it only a minute later, on a machine that may have other work by then. The same
@@ -190,10 +190,10 @@ def _not_interleaved(variant: Variant, baseline: Variant | None) -> Note | None:
     """
     if baseline is None or baseline is variant:
         return None
-    own, others = _spans(variant), _spans(baseline)
-    if min(len(own), len(others)) < 2:
+    its_runs, baseline_runs = _spans(variant), _spans(baseline)
+    if min(len(its_runs), len(baseline_runs)) < 2:
         return None
-    gap, order = max((_gap(others, own), "after"), (_gap(own, others), "before"))
+    gap, order = max((_gap(baseline_runs, its_runs), "after"), (_gap(its_runs, baseline_runs), "before"))
     if gap < timedelta(0):
         return None
     return note(
@@ -211,14 +211,14 @@ def _spans(variant: Variant) -> list[tuple[datetime, datetime]]:
 
 
 def _gap(first: Sequence[tuple[datetime, datetime]], then: Sequence[tuple[datetime, datetime]]) -> timedelta:
-    """From the end of the last of `first` to the beginning of the first of `then`; negative if they overlap."""
+    """The time from the last end in `first` to the first beginning in `then`; negative if they overlap."""
     return min(began for began, _ in then) - max(ended for _, ended in first)
 
 
 def _spread(variant: Variant) -> float | None:
     """IQR/median of the counted steps within the variant's runs; None without a measured run.
 
-    As far as waits for data do not explain it, which the page names by themselves.
+    The part that waits for data explain does not count: the page shows these waits apart.
     """
     if not variant.measured:
         return None
@@ -228,8 +228,8 @@ def _spread(variant: Variant) -> float | None:
 def _without_waits(steps: Nanoseconds, waits: Nanoseconds | None) -> Nanoseconds:
     """The steps as they might be if each waited for data as little as the one that waits least.
 
-    A GPU's work may hide a part of the wait, so a step is between all of the rest shorter and as long as it is: the
-    nearest to the median of the half that waits least.
+    A GPU's work may hide a part of the extra wait. So the step would be as long as it is, or shorter by up to the extra
+    wait. Of these lengths the nearest to the median of the half of the steps that wait least is taken.
     """
     if waits is None:
         return steps
@@ -240,7 +240,7 @@ def _without_waits(steps: Nanoseconds, waits: Nanoseconds | None) -> Nanoseconds
 
 
 def _refusal(variant: Variant, spreads: Mapping[str, float | None]) -> Note | None:
-    """Why there can be no verdict on a variant although there is an interval: uneven steps."""
+    """A note if the variant has no verdict because steps are too uneven, its own or its baseline's; otherwise None."""
     for name in (variant.name, variant.baseline):
         value = spreads.get(name)
         if value is not None and value > stats.IQR_REFUSED:
@@ -250,7 +250,7 @@ def _refusal(variant: Variant, spreads: Mapping[str, float | None]) -> Note | No
 
 
 def _drift(variant: Variant) -> float | None:
-    """Median of the runs' drifts: what all of them share, not the wandering of one."""
+    """The median of the runs' drifts. All runs share it; a drift of a single run does not count."""
     return float(np.median([run.times.drift for run in variant.measured])) if variant.measured else None
 
 
@@ -258,14 +258,14 @@ def _about_runs(variant: Variant) -> list[Note]:
     """The runs' own notes, each once, and how many runs are missing."""
     notes = list[Note]()
     for run in variant.runs:
-        notes += [one for one in run.notes if one not in notes]
+        notes += [noted for noted in run.notes if noted not in notes]
     if variant.measured and len(variant.measured) < len(variant.runs):
         notes.append(note("runs_missing", measured=len(variant.measured), runs=len(variant.runs)))
     return notes
 
 
 def _uneven(variant: Variant, spread: float | None) -> list[Note]:
-    """In what ways the variant's steps and runs are uneven: the notes that are about noise itself."""
+    """The notes on how the variant's steps and runs are uneven."""
     if not variant.measured:
         return []
     notes = []

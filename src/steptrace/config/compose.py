@@ -11,22 +11,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from warnings import catch_warnings, simplefilter
 
 import msgspec
 import yaml
 
 from steptrace.config.convert import convert
-from steptrace.config.groups import check_groups
+from steptrace.config.groups import check_groups, place_of, with_line
 from steptrace.config.schema import RootConfig, defaults
 from steptrace.config.yaml_file import not_yaml
 from steptrace.errors import ConfigError, meant
+from steptrace.foreign_messages import HYDRA_FOLDERS, HYDRA_IN_FILE, HYDRA_NO_SUCH_NAME, OMEGACONF_PLACE
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 #: `_target_` prefixes that are always allowed; config/workflow.yaml adds the user's own in `allow_targets`.
 ALLOWED: Final = ("torch.nn.", "torch.optim.", "torch.utils.data.", "steptrace.workloads.")
-#: What has to have a `_target_`.
+#: The keys whose values must have a `_target_`.
 _REQUIRED: Final = ("model", "loss", "data.dataset", "optimizer")
 #: Hydra's own settings of how a program runs, which composing needs none of: a quarter of its time.
 _LEFT_OUT: Final = [
@@ -35,11 +37,10 @@ _LEFT_OUT: Final = [
 ]
 #: Overrides that are left out in turn to find the wrong one.
 _MOST_TRIED: Final = 30
-#: How Hydra begins to say that there is no such key, group or option.
-_UNKNOWN: Final = re.compile(r"Could not (?:override|find) '(?P<name>[^']+)'")
+#: The names in a dotted key of OmegaConf's, such as `a.b[0]`.
+_NAMES: Final = re.compile(r"[^.\[\]]+")
 
-
-#: What Hydra composed of a choice of options, before values are set; of the same folders.
+#: Hydra's compositions by the options that were chosen, before single values are set. All are of the same folders.
 Bases = dict[tuple[str, ...], "DictConfig"]
 
 
@@ -51,7 +52,7 @@ def compose(
     Args:
         folders: the configuration folders, each with one sub-folder per group; the first must hold config.yaml.
         overrides: in Hydra's syntax, such as `loss=where`, `data.batch_size=8`, `+model.bias=true`.
-        where: the file and variant the overrides stand in, for messages.
+        where: the file and variant that hold the overrides, for messages.
         bases: what earlier calls for these folders have composed, and what this one composes: with it, a thousand
             variants that differ in values take as many compositions by Hydra as they choose different options.
 
@@ -65,7 +66,17 @@ def compose(
         if wrong is not None and wrong not in str(error):
             first, rest = error.what.partition("\n")[::2]
             error.what = "\n".join(filter(None, [f"{first} (override '{wrong}')", rest]))
+        add_place(error, folders, overrides)
         raise
+
+
+def add_place(error: ConfigError, folders: Sequence[Path], overrides: Sequence[str]) -> None:
+    """Add to an error about a value of a composed configuration the file and line in which the value stands, if any."""
+    keys = ".".join(map(str, error.keys))
+    is_set = any(override.lstrip("+~").partition("=")[0] == keys for override in overrides)
+    place = place_of(folders, overrides, error.keys) if error.keys and not is_set else None
+    if place is not None and place not in (error.where or ""):
+        error.where = f"{error.where}: {place}" if error.where else place
 
 
 def _composed(folders: Sequence[Path], overrides: Sequence[str], where: str, bases: Bases | None) -> dict[str, Any]:
@@ -73,9 +84,9 @@ def _composed(folders: Sequence[Path], overrides: Sequence[str], where: str, bas
     import hydra
     from hydra.core.config_store import ConfigStore
     from hydra.core.override_parser.types import Quote, QuotedString
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, OverrideParseException
     from omegaconf import OmegaConf
-    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+    from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
     # Quoted: Hydra's grammar has no unquoted commas, brackets, quotation marks or non-ASCII letters.
     paths = [QuotedString(f"file://{folder.resolve()}", Quote.single).with_quotes() for folder in folders[1:]]
@@ -84,9 +95,13 @@ def _composed(folders: Sequence[Path], overrides: Sequence[str], where: str, bas
     def by_hydra(chosen: Sequence[str]) -> "DictConfig":
         check_groups(folders)  # before Hydra reads them
         ConfigStore.instance().store(name="steptrace_schema", node=defaults())
-        with hydra.initialize_config_dir(str(folders[0].resolve()), version_base="1.3"):
+        with hydra.initialize_config_dir(str(folders[0].resolve()), version_base="1.3"), catch_warnings():
+            simplefilter("ignore", UserWarning)  # about a missing `_self_`: `check_groups` warns of it
             return hydra.compose("config", overrides=[*_LEFT_OUT, *more, *chosen])
 
+    for override in overrides:
+        if not override.lstrip("+~").partition("=")[0].strip():
+            raise _unreadable(override, where)
     try:
         composed = None if bases is None else _from_base(folders, overrides, by_hydra, bases)
         if composed is None:
@@ -95,13 +110,23 @@ def _composed(folders: Sequence[Path], overrides: Sequence[str], where: str, bas
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise not_yaml(error, f"{where}, {mark.name if mark else 'a group'}") from error
+    except OverrideParseException as error:
+        raise _unreadable(error.override, where) from error
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:  # ValueError: `loss=4`
-        match = _UNKNOWN.search(str(error))
+        match = HYDRA_NO_SUCH_NAME.find(error)
         next_step = _near(match["name"], folders) if match else None
-        if isinstance(error, MissingMandatoryValue) and error.full_key:
-            next_step = f"set {error.full_key}, or choose an option of its group"
         text = "an interpolation refers to itself" if isinstance(error, RecursionError) else _in_short(error)
-        raise ConfigError(text, where=where, next_step=next_step) from error
+        if isinstance(error, MissingMandatoryValue) and error.full_key:
+            text = f"{error.full_key} has no value"
+            next_step = f"set {error.full_key}, or choose an option of its group"
+        elif isinstance(error, InterpolationKeyError):
+            next_step = "write the whole name of a key there is, from the outermost, as in ${data.batch_size}"
+        elif (named := HYDRA_IN_FILE.find(text)) is not None:
+            text = text[named.end() :]
+            file = next((path for folder in folders if (path := folder / f"{named['file']}.yaml").is_file()), None)
+            where = f"{where}: {with_line(file, match['name']) if file and match else file or named['file']}"
+        key = getattr(error, "full_key", None) or getattr(error.__cause__, "full_key", None) or ""
+        raise ConfigError(text, where=where, next_step=next_step, keys=tuple(_NAMES.findall(key))) from error
     return dict(msgspec.to_builtins(convert(resolved, RootConfig, where=where)))
 
 
@@ -149,15 +174,24 @@ def _plain_value(text: str) -> tuple[str | None, Any]:
     return override.key_or_group, override.value()
 
 
+def _unreadable(override: str, where: str) -> ConfigError:
+    return ConfigError(
+        f"the override '{override}' cannot be read",
+        where=where,
+        expected="key=value, +key=value, ~key or group=option",
+        next_step="put a value with spaces, commas, brackets, braces, quotes, = or : in quotes: key='a: b'",
+    )
+
+
 def _in_short(error: Exception) -> str:
-    """An error of Hydra's without empty lines, and without its list of folders."""
-    text = str(error).partition("Config search path:")[0]
-    lines = [line for line in text.splitlines() if line.strip()]
+    """The text of one of Hydra's errors, without empty lines, the list of folders, and OmegaConf's names of a place."""
+    text = HYDRA_FOLDERS.pattern.sub("", str(error))
+    lines = [line for line in text.splitlines() if line.strip() and OMEGACONF_PLACE.find(line) is None]
     return "\n".join(lines) or f"Hydra cannot compose it ({type(error).__name__})"
 
 
 def _wrong_override(folders: Sequence[Path], overrides: Sequence[str]) -> str | None:
-    """The override without which the others can be composed; None if there is no such one, or more than one."""
+    """The only override whose removal makes the rest valid; None if there is none, or more than one."""
     found = []
     for number, override in enumerate(overrides[:_MOST_TRIED]):
         with suppress(ConfigError):
@@ -167,7 +201,7 @@ def _wrong_override(folders: Sequence[Path], overrides: Sequence[str]) -> str | 
 
 
 def _near(name: str, folders: Sequence[Path]) -> str | None:
-    """The key that an override may mean (`loss`, `data.batch_size`), or the option: of `loss=where` `loss/where`."""
+    """A hint at the key (`data.batch_size`) or the group's option (`loss/where`) that a wrong override may mean."""
     files = [path.relative_to(folder).with_suffix("") for folder in folders for path in folder.glob("*/*.yaml")]
     options = {*_dotted(defaults()), *(file.as_posix() for file in files)}
     return meant(name, (option for option in options if option.count(".") == name.count(".")))
@@ -206,7 +240,12 @@ def check_allowed(config: Mapping[str, Any], *, allow: Iterable[str] = (), where
     named = dict(targets(config))
     for key in _REQUIRED:
         if not isinstance(named.get(f"{key}._target_"), str):
-            raise ConfigError(f"{key} has no _target_", where=where, expected="the dotted name of a class or function")
+            raise ConfigError(
+                f"{key} has no _target_",
+                where=where,
+                expected="the dotted name of a class or function",
+                keys=tuple(key.split(".")),
+            )
     prefixes = (*ALLOWED, *(f"{prefix.rstrip('.')}." for prefix in allow))
     for key, target in named.items():
         if not isinstance(target, str) or not target.startswith(prefixes):
@@ -215,6 +254,7 @@ def check_allowed(config: Mapping[str, Any], *, allow: Iterable[str] = (), where
                 f"{key} is '{target}', which is not in an allowed package ({shown})",
                 where=where,
                 next_step=f"if you trust it, add `allow_targets: [{_package(str(target))}]` to config/workflow.yaml",
+                keys=tuple(key.split(".")),
             )
 
 

@@ -1,4 +1,4 @@
-"""Plain data, as YAML gives it, read into declared types; what is wrong is named by file, line and key."""
+"""Reads plain data, as YAML gives it, into declared types. An error names the file, the line and the key."""
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -11,11 +11,9 @@ from msgspec import Meta
 
 from steptrace.config.yaml_file import line_of
 from steptrace.errors import ConfigError, near
+from steptrace.foreign_messages import MSGSPEC_MISSING_FIELD, MSGSPEC_PATTERN, MSGSPEC_PLACE, MSGSPEC_WRONG_NAME
 
 _T = TypeVar("_T")
-#: What msgspec says of a wrong name.
-_WRONG_NAME: Final = re.compile(r"Object contains unknown field `(?P<key>.*?)`|Invalid enum value '(?P<value>.*?)'")
-_MISSING: Final = re.compile(r"Object missing required field `(?P<key>.*?)`")
 #: Characters of a name that a message shows.
 _SHOWN: Final = 60
 
@@ -45,13 +43,16 @@ def convert(
 
 
 class _Problem:
-    """What is wrong, and where: the keys that lead to the value, or to the key if the key is wrong."""
+    """An error, and the keys that lead to the wrong value; if a key is wrong, they lead to that key."""
 
     def __init__(self, at: tuple[Hashable, ...], text: str, kind: Any, *, key: bool = False) -> None:
-        self.at, self.text, self.kind, self.is_key = at, text, kind, key
+        self.at = at
+        self.text = text
+        self.kind = kind
+        self.is_key = key
 
     def error(self, where: str | Path, file: Path | None, at: Sequence[Hashable]) -> ConfigError:
-        match = _WRONG_NAME.fullmatch(self.text)
+        match = MSGSPEC_WRONG_NAME.find(self.text)
         place = [*self.at, match["key"]] if match is not None and match["key"] else list(self.at)
         line = None if file is None else line_of(file, [*at, *place])
         shown = _dotted(self.at[:-1] if self.is_key else self.at)
@@ -63,7 +64,8 @@ class _Problem:
             expected = _form_of(self.kind) or self.text
         elif form := _form_of(self.kind):
             expected = form
-            text = text.partition(" matching regex")[0]
+            text = MSGSPEC_PATTERN.pattern.sub("", text)
+        missing = MSGSPEC_MISSING_FIELD.find(self.text)
         place_of = str(where)
         if line is not None and (place_of == str(file) or place_of.startswith(f"{file}, ")):
             place_of = f"{file}, line {line}{place_of.removeprefix(str(file))}"
@@ -72,11 +74,12 @@ class _Problem:
             where=place_of,
             expected=expected,
             next_step=self._hint(match),
+            keys=(*at, *place, *([missing["key"]] if missing is not None else [])),
         )
 
     def _hint(self, match: re.Match[str] | None) -> str | None:
-        """For an unknown key the nearest of those declared, for a value those that there are."""
-        if (missing := _MISSING.fullmatch(self.text)) is not None:
+        """A hint: for an unknown key the nearest declared one, for a wrong value the allowed values."""
+        if (missing := MSGSPEC_MISSING_FIELD.find(self.text)) is not None:
             return f"add `{missing['key']}:`"
         if match is None or self.is_key:
             return None
@@ -103,11 +106,11 @@ def _innermost(value: Any, kind: Any, at: tuple[Hashable, ...]) -> _Problem | No
                 return _Problem((*at, name), str(error), part_kind, key=True)
         elif (found := _innermost(part, part_kind, (*at, name))) is not None:
             return found
-    return _Problem(at, text.partition(" - at `")[0], kind)
+    return _Problem(at, MSGSPEC_PLACE.pattern.sub("", text), kind)
 
 
 def _parts(value: Any, kind: Any) -> Iterator[tuple[Hashable, Any, Any, bool]]:
-    """The parts of a mapping or list with their types: name, value, type, and whether it is the name that is meant."""
+    """The parts of a mapping or list: name, value, declared type, and whether the type is that of the name."""
     for option in _options(kind):
         plain = _plain(option)
         origin, arguments = get_origin(plain) or plain, get_args(plain)
@@ -123,12 +126,12 @@ def _parts(value: Any, kind: Any) -> Iterator[tuple[Hashable, Any, Any, bool]]:
 
 
 def _plain(kind: Any) -> Any:
-    """A type without what is annotated."""
+    """A type without its annotations."""
     return _plain(get_args(kind)[0]) if get_origin(kind) is Annotated else kind
 
 
 def _options(kind: Any) -> list[Any]:
-    """The types of a union but None, or the type alone."""
+    """The types of a union without None; for any other type, the type itself."""
     plain = _plain(kind)
     if get_origin(plain) in (Union, UnionType):
         return [option for part in get_args(plain) if part is not NoneType for option in _options(part)]
@@ -136,7 +139,7 @@ def _options(kind: Any) -> list[Any]:
 
 
 def _form_of(kind: Any) -> str | None:
-    """What a text of a type must look like, in words, where the type says so."""
+    """The form that a text of this type must have, in words; None if the type does not say it."""
     notes = [note for note in get_args(kind)[1:] if isinstance(note, Meta)] if get_origin(kind) is Annotated else []
     return next((note.title for note in notes if note.pattern is not None and note.title), None)
 

@@ -1,7 +1,8 @@
-"""Whether what a configuration names exists, before anything runs and without importing it.
+"""Checks that every `_target_` of a configuration exists, before anything runs and without importing it.
 
 A `_target_` is looked up in the source of its module: PyTorch takes seconds to import, and a user's module may do
-anything. What the source does not tell, such as names that a module makes by itself, is taken to exist.
+anything. If the source cannot say which names exist, such as in a module that creates names when it is imported, the
+`_target_` is taken to exist.
 """
 
 import ast
@@ -28,7 +29,7 @@ def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache
 
     Args:
         config: a resolved configuration.
-        roots: folders that are searched before Python's own path, those of `python_path`.
+        roots: the folders of `python_path`, which are searched before Python's own path.
         cache: keeps what was parsed.
         where: the file and variant, for the message.
 
@@ -43,6 +44,7 @@ def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache
                 f"{key} is '{target}', and there is no module '{parts[0]}'",
                 where=where,
                 next_step="install the package, or correct the name or `python_path`",
+                keys=tuple(key.split(".")),
             )
         module, rest = found
         names = _names(module, cache) if rest else None
@@ -53,13 +55,14 @@ def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache
                 where=where,
                 expected=f"a class or function of {module}",
                 next_step=meant(rest[0], names, likeness=0.6),
+                keys=tuple(key.split(".")),
             )
 
 
 def _find(parts: Sequence[str], folders: Iterable[Path]) -> tuple[Path, list[str]] | None:
     """The file of the innermost module that a dotted name leads into, and the rest of the name; None without one."""
     searched = list(folders)
-    # A folder without `__init__.py` is a package only where there is no other one.
+    # A folder without `__init__.py` counts as a package only if no folder has a module of that name.
     modules = (_module(folder, parts[0]) for folder in searched)
     file = next(filter(None, modules), None) or next(
         (f / parts[0] / _INIT for f in searched if (f / parts[0]).is_dir()), None
@@ -77,7 +80,7 @@ def _find(parts: Sequence[str], folders: Iterable[Path]) -> tuple[Path, list[str
 
 
 def _is_importable(name: str) -> bool:
-    """Whether Python finds a module in another way: built in, or by a hook as of an editable installation."""
+    """Whether Python finds a module elsewhere: it is built in, or a hook finds it, as in an editable installation."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError, AttributeError):
@@ -95,7 +98,7 @@ def _module(folder: Path, name: str) -> Path | None:
 
 
 def _names(module: Path, cache: Cache, seen: frozenset[Path] = frozenset()) -> set[str] | None:
-    """The names that a module's source defines; None where it does not tell."""
+    """The names that a module's source defines; None if the source cannot say."""
     if module in seen:
         return set()
     if module.suffix != ".py" or not module.is_file():
@@ -119,7 +122,7 @@ def _names(module: Path, cache: Cache, seen: frozenset[Path] = frozenset()) -> s
 
 
 def _in_source(content: bytes) -> tuple[list[str], list[tuple[int, str]]] | None:
-    """The names of a module, and the modules of which it imports all names: (level, dotted name)."""
+    """The names that a module defines, and its `from X import *` as (level, dotted name); None if it cannot be said."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):  # whoever imports it will say so
@@ -140,7 +143,7 @@ def _in_source(content: bytes) -> tuple[list[str], list[tuple[int, str]]] | None
 
 
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node that is executed when the module is imported; of functions and classes no body."""
+    """Every node that is executed when the module is imported, without the bodies of functions and classes."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):

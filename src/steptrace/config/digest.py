@@ -1,8 +1,8 @@
-"""Digests that decide whether a run, a table or a page is up to date, and what earlier calls have computed.
+"""Digests that decide whether a run, a table or a page is up to date, and a cache of what earlier calls have computed.
 
-The digest of code is taken over syntax trees without docstrings, so comments, formatting and file times cost nothing
-and any change of meaning counts. It covers what is executed and no more: a module and all that it imports from
-steptrace or from the user's own folders.
+The digest of code is taken over syntax trees without docstrings: any change of meaning counts, while comments,
+formatting and file times do not. It covers only the code that is executed: a module, and everything that it imports
+from steptrace or from the user's own folders.
 """
 
 import ast
@@ -21,24 +21,29 @@ import msgspec
 
 import steptrace
 from steptrace.errors import ConfigError
-from steptrace.files import write_bytes
+from steptrace.files import read_bytes, write_bytes
 
 #: With more entries than this, the cache keeps only those that were asked for now.
 _MOST_ENTRIES: Final = 20_000
 _PACKAGE = Path(steptrace.__file__).parent
 #: A folder with more files is probably a data or home directory.
 _MOST_FILES = 2_000
-#: A call of it imports all modules of the package that it names (`steptrace.documents.subject.modules_in`).
+#: The name of a function that imports all modules of a package: `steptrace.documents.subject.modules_in`.
 _IMPORTS_PACKAGE: Final = "modules_in"
-#: Of what is kept of a file: raise it when a file of the same content is read in another way.
+#: Version of what the cache keeps of a file: raise it when `_read` returns something else for the same file.
 _READING: Final = 2
 _SKIPPED: Final = ("__pycache__", "py.typed")
-#: Files that code reads by their names: settings and sources, also of other languages. Others may be what it writes.
+#: Suffixes of files that count if code names them: settings and sources. Files of other kinds may be its output.
 SETTINGS: Final = (".py", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h")
 
 
+def key_of(parts: Iterable[str]) -> str:
+    """One short digest of several texts."""
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
 class Cache:
-    """Plain data by a key that stands for everything that it was made of, kept in files.
+    """Plain data kept in files. The key of an entry is a digest of everything that the entry was computed from.
 
     Args:
         path: the file that `save` writes.
@@ -50,11 +55,11 @@ class Cache:
         self._values: dict[str, Any] = {}
         self._used: set[str] = set()
         for file in (*more, *([path] if path else [])):
-            with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged
-                self._values |= msgspec.msgpack.decode(file.read_bytes(), type=dict[str, Any])
+            with suppress(OSError, msgspec.DecodeError, RecursionError):  # none yet, or damaged
+                self._values |= msgspec.msgpack.decode(read_bytes(file), type=dict[str, Any])
 
     def get(self, made_of: bytes, make: Callable[[], Any]) -> Any:
-        """The value of a key, made now if it is new."""
+        """The value for a key; `make` computes it if the key is new."""
         key = hashlib.sha256(made_of).hexdigest()
         self._used.add(key)
         if key not in self._values:
@@ -71,7 +76,7 @@ class Cache:
             self._new = False
 
     def save_used(self, path: Path) -> None:
-        """Write what was asked for so far to another file, unless the same is there."""
+        """Write the entries that were asked for so far to another file, unless it holds them already."""
         used = {key: self._values[key] for key in sorted(self._used)}
         self._write(path, used)
 
@@ -124,7 +129,9 @@ class Code:
             ConfigError: one of `folders` is far too large.
         """
         parts: dict[str, str] = {}
-        names, seen, packages = list(modules), set[str](), {_PACKAGE}
+        names = list(modules)
+        seen: set[str] = set()
+        packages = {_PACKAGE}
         imported = set[str]()  # by modules in `roots`
 
         def count(place: str, path: Path, root: Path, *, users: bool = True) -> None:
@@ -134,15 +141,15 @@ class Code:
             file = self._scan(path, root)
             parts[place] = file.digest
             names.extend(file.imports)
-            others: Iterable[Path] = ()
+            read: list[Path] = []
             if users:
-                others = _named_settings(file, path.parent, root, without)
+                read += _named_settings(file, path.parent, root, without)
                 if "importlib" in file.imports and roots:  # it may import any module of its folder
-                    others = (*others, *(other for other in files_below(root, without) or () if other.suffix == ".py"))
+                    read += [below for below in files_below(root, without) or () if below.suffix == ".py"]
             elif path.parent not in packages:
                 packages.add(path.parent)
-                others = _data_beside(path.parent)
-            parts.update({os.path.relpath(other, root): self._scan(other, root).digest for other in others})
+                read += _data_beside(path.parent)
+            parts.update({os.path.relpath(name, root): self._scan(name, root).digest for name in read})
 
         for number, script in enumerate(scripts):
             count(f"script {number}/{script.name}", script, script.parent)
@@ -167,8 +174,8 @@ class Code:
             for path in files:
                 parts[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = self._scan(path, folder).digest
         if installed:
-            own = {name for name in imported if any(_module_files(root, name) for root in roots)}
-            parts.update({f"version of {name}": version for name, version in versions(imported - own).items()})
+            of_the_user = {name for name in imported if any(_module_files(root, name) for root in roots)}
+            parts.update({f"version of {name}": text for name, text in versions(imported - of_the_user).items()})
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _scan(self, path: Path, root: Path) -> _File:
@@ -185,10 +192,10 @@ class Code:
 
 
 def versions(targets: Iterable[str]) -> dict[str, str]:
-    """Return the installed version of each distribution that dotted names lead into, steptrace left out.
+    """Return the installed version of each distribution that dotted names belong to, without steptrace.
 
-    A distribution's name need not be that of its modules: `PIL` comes from pillow, `sklearn` from scikit-learn. A
-    module that no distribution holds is the user's own, and counts by its content.
+    A distribution may have another name than its modules: `PIL` comes from pillow, `sklearn` from scikit-learn. A
+    module that belongs to no distribution is the user's own, and counts by its content.
     """
     installed: dict[str, str] = {}
     for module in sorted({name.split(".", maxsplit=1)[0] for name in targets} - {"steptrace"}):
@@ -239,7 +246,7 @@ def _remove_docstrings(nodes: Iterable[ast.AST]) -> None:
 
 
 def _for_types(nodes: Iterable[ast.AST]) -> set[ast.AST]:
-    """What stands below `if TYPE_CHECKING:`, which no run executes."""
+    """The nodes below `if TYPE_CHECKING:`, which no run executes."""
     found: set[ast.AST] = set()
     for node in nodes:
         match node:
@@ -261,15 +268,15 @@ def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:
             yield base
             yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == _IMPORTS_PACKAGE:
-            names = (given.value for given in node.args if isinstance(given, ast.Constant))
+            names = (argument.value for argument in node.args if isinstance(argument, ast.Constant))
             yield from (f"{name}.*" for name in names if isinstance(name, str))
 
 
 def _named_settings(file: _File, beside: Path, root: Path, without: Collection[Path]) -> list[Path]:
-    """The settings that a file of the user's names, relative to its folder or to `root`."""
+    """The settings files that one of the user's files names, relative to its folder or to `root`."""
     paths: set[Path] = set()
     for path in {folder / text for text in file.texts for folder in (beside, root)}:
-        if os.path.isfile(path):  # noqa: PTH113  False for any text, also one that is no name
+        if os.path.isfile(path):  # noqa: PTH113  False for any text, also for one that cannot be a file's name
             paths.add(path)
         elif os.path.isdir(path) and path.resolve() not in (root.resolve(), *root.resolve().parents):  # noqa: PTH112
             paths.update(files_below(path, without) or ())
@@ -282,20 +289,21 @@ def _excluded(path: Path, without: Collection[Path]) -> bool:
 
 @functools.cache
 def _package_files(package: Path, name: str) -> dict[str, Path]:
-    """`_module_files` of our own package, by place; one process plans once, and many modules ask for most names."""
-    ours = name.split(".", maxsplit=1)[0] == package.name
-    return {p.relative_to(package).as_posix(): p for p in _module_files(package.parent, name)} if ours else {}
+    """The result of `_module_files` for our own package, by place. It is cached: most modules ask for the same."""
+    if name.split(".", maxsplit=1)[0] != package.name:
+        return {}
+    return {path.relative_to(package).as_posix(): path for path in _module_files(package.parent, name)}
 
 
 def _data_beside(folder: Path) -> list[Path]:
-    """Templates and sources of other languages, which count with any module of their package."""
+    """The templates, data and sources of other languages in a folder; they count with any module of their package."""
     return [file for file in files_below(folder) or () if file.suffix != ".py"]
 
 
 def _module_files(root: Path, name: str) -> list[Path]:
-    """The files below `root` that importing the dotted name executes: its packages' and its module's own.
+    """The files below `root` that an import of the dotted name executes: those of its packages and of its module.
 
-    Trailing parts that are no module (a class, a function) are left out.
+    Trailing parts that name a class or function are ignored.
     """
     parts = name.split(".")
     if parts[-1] == "*" and len(parts) > 1:
@@ -316,7 +324,7 @@ def _module_files(root: Path, name: str) -> list[Path]:
 
 
 def files_below(folder: Path, without: Collection[Path] = ()) -> list[Path] | None:
-    """The files below a folder that can be code, in a fixed order; None where so many are no code but data."""
+    """The files below a folder that can be code, in a fixed order; None if there are so many that they must be data."""
     files: list[Path] = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [

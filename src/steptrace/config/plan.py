@@ -1,6 +1,6 @@
 """The plan of a whole workflow: every study expanded, every snapshot written, every digest that a rule depends on.
 
-The Snakefile asks this module and nothing else, so what re-runs when can be tested without Snakemake.
+The Snakefile asks this module alone. So the tests can say without Snakemake which edit makes which rule run again.
 """
 
 from collections.abc import Mapping
@@ -13,31 +13,25 @@ from typing import Any, Final
 from steptrace.config.compose import targets
 from steptrace.config.digest import Cache, Code, versions
 from steptrace.config.prepare import Prepared, together
-from steptrace.config.settings import Project, Settings, read_settings
+from steptrace.config.settings import Project, WorkflowSettings, read_settings
 from steptrace.config.study import Composed, Composer, Study, Variant, load_study
 from steptrace.errors import ConfigError, SteptraceError, near
 from steptrace.files import user_folder, write_text
 
 RESULTS: Final = Path("results")
 _CACHE: Final = RESULTS / ".cache" / "plan.cache"
-#: What runs a variant, and of a study of commands: the launcher, and what is inside the program.
-_MODULES = {
-    "training": "steptrace.train.main",
-    "equivalence": "steptrace.equivalence.main",
-    "prediction": "steptrace.predict.main",
-}
-_OF_PROGRAMS = ("steptrace.launch.main", "steptrace.launch.probe")
 #: Characters of a digest that a rule keeps: enough to differ, short enough to read in Snakemake's reasons.
 _SHORT = 16
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All studies of one workflow, ready for the rules."""
+    """All studies of one workflow, ready for the rules; `preparations`, by name, are made before their variants."""
 
     project: Project
-    settings: Settings
+    settings: WorkflowSettings
     studies: dict[str, Study]
+    preparations: dict[str, Prepared]
     cache: Cache = field(repr=False)
     _code: Code = field(repr=False)
     _keys: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
@@ -47,16 +41,11 @@ class Plan:
         """Every variant by the names of its study and its own, in the order they run."""
         return {(study.name, variant.name): variant for study in self.studies.values() for variant in study.variants}
 
-    @cached_property
-    def preparations(self) -> dict[str, Prepared]:
-        """What the studies' variants need and is made before, by name."""
-        return together((study.name, each) for study in self.studies.values() for each in study.preparations.values())
-
     def key(self, what: str, study: str, variant: str) -> str:
-        """What a variant's training, equivalence or prediction depends on: configuration, code and versions.
+        """The digests that a variant's training, equivalence or prediction depends on: configuration, code, versions.
 
         Args:
-            what: a key of `_MODULES`.
+            what: `training`, or the name of a check.
             study: the study's name.
             variant: the variant's name.
         """
@@ -65,15 +54,17 @@ class Plan:
         if what == "equivalence":
             composed.append(self.studies[study].references[chosen.reference])
         needs = [f"{need}={self.preparations[need].key}" for need in chosen.needs]
-        modules = list(_OF_PROGRAMS) if "program" in chosen.config else [_MODULES[what]]
+        modules = [*chosen.kind.code[what]]
         parts = (*modules, *(part.digest for part in composed))
         if parts not in self._keys:  # Snakemake asks for each of them, and several times
             digests = "+".join(part.digest[:_SHORT] for part in composed)
             self._keys[parts] = f"{digests} {self._code_of(modules, composed)}"
-        return " ".join([self._keys[parts], *needs])
+        gpus = self.settings.estimate_gpus if what == "prediction" else ()
+        named_gpu = [f"gpu={gpus[0]}"] if gpus else []
+        return " ".join([self._keys[parts], *named_gpu, *needs])
 
     def code(self, *modules: str, script: str = "") -> str:
-        """The digest of what a rule runs: modules of steptrace, a script of workflow/scripts, and what they import."""
+        """The digest of the code that a rule runs: modules of steptrace, a script, and their imports."""
         key = (*modules, script)
         if key not in self._keys:
             scripts = [self.project.root / "workflow" / "scripts" / f"{script}.py"] if script else []
@@ -81,7 +72,7 @@ class Plan:
         return self._keys[key]
 
     def write_snapshots(self) -> None:
-        """Write each study's study.json, configurations and references, those whose content changed."""
+        """Write the study.json, configurations and references of each study whose content has changed."""
         for study in self.studies.values():
             for name, text in study.files().items():
                 path = self.project.workdir / RESULTS / study.name / name
@@ -90,7 +81,7 @@ class Plan:
         self.cache.save_used(self.project.workdir / _CACHE)  # jobs on other machines plan again
 
     def _code_of(self, modules: list[str], composed: list[Composed]) -> str:
-        """The digest of what a configuration runs, and the versions of what it imports from others."""
+        """The digest of the code that configurations run, and the versions of the other packages that it imports."""
         names = sorted({str(target) for part in composed for _, target in targets(part.config)})
         folders = sorted({folder for part in composed for folder in part.config.get("python_path", [])})
         key = (*modules, *names, *folders)
@@ -118,18 +109,21 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     cache = plan_cache(workdir)
     composer = Composer(project, settings, cache)
     studies = {name: load_study(name, composer) for name in settings.studies}
-    names = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
+    names = {
+        study.name: [*(v.name for v in study.variants), *(v.name for v in study.skipped)] for study in studies.values()
+    }
     _check_gates(settings, project, names)
-    plan = Plan(project, settings, studies, cache, composer.code)
-    assert plan.preparations is not None  # looked up now, so that contradictions are told before anything is planned
+    preparations = together(
+        (study.name, preparation) for study in studies.values() for preparation in study.preparations.values()
+    )
     cache.save()
-    return plan
+    return Plan(project, settings, studies, preparations, cache, composer.code)
 
 
 def plan_cache(workdir: Path) -> Cache:
-    """What earlier calls have composed and parsed.
+    """The cache of what earlier calls have composed and parsed.
 
-    It is kept in the user's folder: planning writes nothing in `workdir`.
+    It lies in the user's folder, since planning writes nothing in `workdir`.
     """
     kept = None
     with suppress(SteptraceError, OSError):  # the user has no private folder: every call plans anew
@@ -137,8 +131,8 @@ def plan_cache(workdir: Path) -> Cache:
     return Cache(kept, workdir / _CACHE)
 
 
-def _check_gates(settings: Settings, project: Project, names: Mapping[str, list[str]]) -> None:
-    """Gates on unknown studies, variants and figures are refused; a study that is not selected now may be named."""
+def _check_gates(settings: WorkflowSettings, project: Project, names: Mapping[str, list[str]]) -> None:
+    """Raise `ConfigError` for gates on unknown studies, variants or figures; a study need not be selected now."""
     if not settings.gates:
         return
     from steptrace.documents.paths import EVERY_VARIANT, check_key, is_cell_of  # a quarter of a call without gates
@@ -148,8 +142,8 @@ def _check_gates(settings: Settings, project: Project, names: Mapping[str, list[
         if study not in project.study_files:
             raise ConfigError(f"there is no study '{study}'", where=where, next_step=near(study, project.study_files))
         for variant in variants:
-            known = study not in names or variant in (EVERY_VARIANT, *names[study])
-            if not known and not any(is_cell_of(name, variant) for name in names[study]):
+            exists = study not in names or variant in (EVERY_VARIANT, *names[study])
+            if not exists and not any(is_cell_of(name, variant) for name in names[study]):
                 hint = near(variant, names[study])
                 raise ConfigError(f"the study '{study}' has no variant '{variant}'", where=where, next_step=hint)
         for variant, keys in variants.items():

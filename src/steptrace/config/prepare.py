@@ -1,7 +1,7 @@
-"""What a study prepares before its variants run: `prepare:` in config/study/NAME.yaml, such as a build of operators.
+"""The key `prepare` of a study: what has to be made before its variants run, such as compiled operators.
 
-A preparation is a command, the files and packages that it depends on, and the file that it leaves. It runs once a call,
-before the first variant that needs it, and again when something that it depends on has changed or its result is gone.
+A preparation is a command, the files and packages that it depends on, and the file that it leaves. It runs once, before
+the first variant that needs it, and again when something that it depends on has changed or its result is gone.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from steptrace.config.digest import files_below, versions
+from steptrace.config.digest import files_below, key_of, versions
 from steptrace.config.schema import Text
 from steptrace.errors import ConfigError
 
-#: The folder of all that was prepared.
+#: The folder of the results of all preparations.
 FOLDER: Final = Path("results", "prepared")
 _Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", title="the name of an environment variable")]
 
@@ -28,7 +28,8 @@ _Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", title="the
 class Preparation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of `prepare`.
 
-    In its texts {out} is its folder, {steptrace} the folder of steptrace's files, and {python} the interpreter.
+    Its texts may hold {out}, the preparation's folder, {steptrace}, the folder of steptrace's files, and {python}, the
+    interpreter.
     """
 
     command: Annotated[list[Text], Meta(min_length=1)]
@@ -49,7 +50,7 @@ class Prepared:
         result: the file that it leaves in its folder.
         env: environment variables of the command.
         gives: environment variables that the trainings and checks get.
-        key: digest of the command and of all that it depends on.
+        key: digest of the command and of everything that it depends on.
     """
 
     name: str
@@ -64,9 +65,14 @@ class Prepared:
         """Its folder, relative to the working directory."""
         return str(FOLDER / self.name)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its result lies in its folder, from this or an earlier state of what it depends on."""
+        return Path(self.folder, self.result).is_file()
+
 
 def prepared(name: str, preparation: Preparation, *, root: Path, workdir: Path, where: str) -> Prepared:
-    """Fill in a preparation's names, and look at what it depends on.
+    """A preparation with its placeholders filled in, and the digest of what it depends on.
 
     Args:
         name: its name.
@@ -98,35 +104,35 @@ def prepared(name: str, preparation: Preparation, *, root: Path, workdir: Path, 
         result=preparation.result,
         env={variable: filled(value) for variable, value in preparation.env.items()},
         gives={variable: filled(value) for variable, value in preparation.gives.items()},
-        key=hashlib.sha256("\0".join(content).encode(errors="surrogateescape")).hexdigest()[:16],
+        key=key_of(content),
     )
 
 
 def together(preparations: Iterable[tuple[str, Prepared]]) -> dict[str, Prepared]:
-    """The preparations of several studies by name; studies share one that they declare alike.
+    """The preparations of several studies, by name. Studies that declare the same one share it.
 
     Raises:
         ConfigError: two studies have one of the same name that differs, or give a variable different values.
     """
     by_name: dict[str, tuple[str, Prepared]] = {}
-    given: dict[str, tuple[str, str]] = {}
-    for study, each in preparations:
-        earlier, same = by_name.setdefault(each.name, (study, each))
-        if same != each:
+    variables: dict[str, tuple[str, str]] = {}
+    for study, preparation in preparations:
+        earlier, same = by_name.setdefault(preparation.name, (study, preparation))
+        if same != preparation:
             raise ConfigError(
-                f"the studies '{earlier}' and '{study}' prepare '{each.name}' in different ways",
+                f"the studies '{earlier}' and '{study}' prepare '{preparation.name}' in different ways",
                 where="prepare",
                 next_step="write the same in both, or give one of them another name",
             )
-        for variable, value in each.gives.items():
-            first, other = given.setdefault(variable, (each.name, value))
+        for variable, value in preparation.gives.items():
+            first, other = variables.setdefault(variable, (preparation.name, value))
             if other != value:
                 raise ConfigError(
-                    f"'{first}' and '{each.name}' give the variable {variable} different values",
+                    f"'{first}' and '{preparation.name}' give the variable {variable} different values",
                     where="prepare",
                     next_step="use another variable for one of them",
                 )
-    return {name: each for name, (_, each) in by_name.items()}
+    return {name: preparation for name, (_, preparation) in by_name.items()}
 
 
 def _digests(name: str, path: Path, where: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""A study whose variants are commands: what `program:` in config/study/NAME.yaml comes to for one variant.
+"""A study whose variants are commands: the key `program` of config/study/NAME.yaml, resolved for one variant.
 
-A variant adds arguments or environment variables, or has a folder of its own, such as a git worktree. The code that the
-program executes, the settings it names, and the packages beside its interpreter are part of the configuration, so that
-its digest changes with them.
+A variant adds arguments or environment variables, or has a folder of its own, such as a git worktree. The configuration
+holds digests of the code that the program executes, of the settings that it names, and of the packages beside its
+interpreter, so that the variant runs again when one of them changes.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ from steptrace.config.digest import SETTINGS, Code
 from steptrace.config.schema import Processes, Text
 from steptrace.errors import ConfigError, meant
 
-#: What the workflow writes and reads itself in its folder, where programs of a study may lie, too.
+#: Files and folders of the workflow itself. The programs of a study may lie in the same folder.
 _OURS: Final = ("results", "reports", ".snakemake", "config/study", "config/workflow.yaml")
-#: Steps under the profiler before those that are recorded (`steptrace.engine.recording.Settings`).
+#: Steps under the profiler before those that are recorded (`steptrace.engine.recording.RecordingSettings`).
 _UNDER_PROFILER: Final = 2
 
-#: What interpreters and launchers run, by how it ends.
+#: The suffixes of the scripts that interpreters and launchers run.
 _SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("python", "torchrun", "accelerate", "deepspeed", "ipython", "pypy"), (".py",)),
     **dict.fromkeys(("bash", "sh", "zsh"), (".sh",)),
@@ -66,7 +66,7 @@ class ProgramVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     needs: list[Text] = []
 
     def in_words(self) -> tuple[str, ...]:
-        """What it changes, as pages name it."""
+        """Its changes of the baseline, as pages name them."""
         folder = [f"cwd={self.cwd}"] if self.cwd else []
         return (*folder, *(f"{name}={value}" for name, value in self.env.items()), *self.arguments)
 
@@ -74,7 +74,7 @@ class ProgramVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def filled(
     program: Program, variant: ProgramVariant, shared: Sequence[str], values: Mapping[str, str], where: str
 ) -> Program:
-    """The program with a variant's folder, arguments and variables, and with `{key}` replaced by what a matrix says.
+    """The program with a variant's folder, arguments and variables, and each `{key}` replaced by the matrix's value.
 
     Args:
         program: what all variants share.
@@ -84,7 +84,7 @@ def filled(
         where: the file and variant, for messages.
 
     Raises:
-        ConfigError: a key of the matrix is nowhere in the command.
+        ConfigError: the command does not contain a key of the matrix.
     """
     command = [*words(program.command), *shared, *variant.arguments]
     environment = {name: str(value) for name, value in {**program.env, **variant.env}.items()}
@@ -93,7 +93,7 @@ def filled(
         if f"{{{key}}}" not in " ".join([cwd, *command, *environment.values()]):
             step = f"write {{{key}}} where its value goes, such as --{key}={{{key}}}"
             raise ConfigError(f"the command does not use the matrix's '{key}'", where=where, next_step=step)
-        # Other braces, and `{seed}`, stay as they are.
+        # `{seed}` and other braces stay as they are.
         cwd = cwd.replace(f"{{{key}}}", value)
         command = [word.replace(f"{{{key}}}", value) for word in command]
         environment = {name: text.replace(f"{{{key}}}", value) for name, text in environment.items()}
@@ -111,7 +111,7 @@ def compose_program(program: Program, code: Code, *, scale: str, workdir: Path, 
         where: the file and variant, for messages.
 
     Raises:
-        ConfigError: a folder that is not there.
+        ConfigError: the folder, or the script, does not exist.
     """
     command, environment = words(program.command), {name: str(value) for name, value in program.env.items()}
     cwd = workdir / program.cwd
@@ -128,7 +128,7 @@ def compose_program(program: Program, code: Code, *, scale: str, workdir: Path, 
         },
         "seed": program.seed,
         "device": "cuda" if scale == "gpu" else "cpu",
-        # As in our own trainings, for whoever asks how long one takes.
+        # The same keys as in the configurations of our own trainings.
         "scale": {
             "name": scale,
             "warmup_steps": program.warmup,
@@ -142,12 +142,13 @@ def compose_program(program: Program, code: Code, *, scale: str, workdir: Path, 
 
 
 def _check_there(command: Sequence[str], cwd: Path, python_path: str, where: str) -> None:
-    """Refuse a script or module that is not there: its training would only fail.
+    """Check that the script or module of a command exists: otherwise every training would fail.
 
-    Of an interpreter or launcher it is the first word that ends like a script. Other programs may make their files.
+    The script is the first word with a script's suffix behind an interpreter or launcher. Other programs may create
+    their files themselves.
 
     Raises:
-        ConfigError: naming it.
+        ConfigError: there is no such script or module.
     """
     endings = _SCRIPTS.get(re.sub(r"[\d.]+$", "", Path(command[0]).name), ())
     script = next((word for word in command[1:] if word.endswith(endings) and not word.startswith("-")), None)
@@ -173,14 +174,14 @@ def _check_there(command: Sequence[str], cwd: Path, python_path: str, where: str
 
 
 def _installed(executable: str) -> list[Path] | None:
-    """The folders of what is installed beside an interpreter; None where they do not tell what it can import."""
+    """The folders of packages beside an interpreter; None if it may find packages elsewhere, too."""
     path = shutil.which(executable)
     folders = [] if path is None else sorted(Path(path).parent.parent.glob("lib/python3*/site-packages"))
     return None if not folders or any(map(_leads_elsewhere, folders)) else folders
 
 
 def _leads_elsewhere(folder: Path) -> bool:
-    """Whether a folder of installed packages names other folders, such as that of an editable installation."""
+    """Whether a folder of installed packages refers to other folders, as an editable installation does."""
     for file in folder.glob("*.pth"):
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
         if file.name.startswith("__editable__") or any(line and not line.startswith(("import", "#")) for line in lines):
@@ -196,8 +197,8 @@ def words(command: str | Sequence[str | int | float]) -> list[str]:
 def _code_of(code: Code, command: Sequence[str], cwd: Path, python_path: str, workdir: Path) -> str:
     """The digest of the code that a command executes in `cwd`, and of the settings that it names.
 
-    Python scripts (`train.py`) and modules (`-m package.train`) of the command are followed by their imports; where
-    there is none, everything below `cwd` counts but what the workflow in `workdir` writes.
+    The imports of the command's Python scripts (`train.py`) and modules (`-m package.train`) are followed. Without a
+    script or module everything below `cwd` counts, except what the workflow in `workdir` writes.
     """
     without = [workdir / name for name in _OURS]
     names = [*command, *(word.partition("=")[2] for word in command)]
@@ -218,7 +219,7 @@ def _folders(python_path: str, cwd: Path) -> Iterable[Path]:
 
 @cache
 def _packages(executable: str) -> str | None:
-    """The digest of the versions installed beside an interpreter or console script; None where it is neither."""
+    """The digest of the packages beside an interpreter or console script; None if there are none."""
     path = shutil.which(executable)
     if path is None:
         return None

@@ -1,4 +1,4 @@
-"""A line on stderr now and then on what takes long while a plan is made."""
+"""Reports progress on stderr while a plan takes long."""
 
 import sys
 import time
@@ -10,10 +10,10 @@ _EVERY_S: Final = 10.0
 
 
 class Progress:
-    """Counts what is done, and says how much from time to time.
+    """Counts finished pieces of work, and prints the count from time to time.
 
     Args:
-        done: what is counted, such as "configurations composed".
+        done: what is counted, for the line: "configurations composed".
     """
 
     def __init__(self, done: str) -> None:
@@ -21,7 +21,7 @@ class Progress:
         self._next = time.monotonic() + _FIRST_S
 
     def look(self) -> None:
-        """Count one more; print a line if it is time to."""
+        """Count one more piece; print a line if the last one was long ago."""
         self._count += 1
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_S

@@ -1,8 +1,8 @@
 """The configuration of one training: each key declared once, with its type, limits, default and meaning.
 
 Hydra composes the YAML groups over `defaults()`, and the result is read into `RootConfig`, which refuses unknown keys
-and values out of their limits. What a model, loss, dataset or optimizer takes is up to its class: those are open
-mappings with a `_target_`.
+and values out of their limits. The arguments of a model, loss, dataset or optimizer
+depend on its class, so these keys are open mappings with a `_target_`.
 """
 
 from typing import Annotated, Any, Final, Literal, get_type_hints
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, get_type_hints
 import msgspec
 from msgspec import Meta
 
-#: What a number may be at most, where a key does not say less.
+#: The largest value of a number, unless its key has a smaller limit.
 MOST: Final = 10**9
 _MOST_PROCESSES: Final = 4096
 
@@ -82,7 +82,7 @@ class PrecisionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class StepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one step is made."""
+    """The form of one training step."""
 
     accumulate: Annotated[Positive, Meta(description="batches whose gradients are added up in one optimizer step")] = 1
     set_to_none: Annotated[bool, Meta(description="`zero_grad` frees gradients instead of filling them with zeros")] = (
@@ -95,10 +95,14 @@ class StepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None,
         Meta(description="mode of torch.compile; null for eager execution"),
     ] = None
+    read_loss_every: Annotated[
+        Positive | None,
+        Meta(description="read the loss with `.item()` at the end of every n-th step, as for a log; null: never"),
+    ] = None
 
 
 class DistributedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Data-parallel training over `world_size` processes; with one there is no process group."""
+    """Data-parallel training over `world_size` processes; a single process has no process group."""
 
     world_size: Annotated[Processes, Meta(description="number of data-parallel processes (ranks)")] = 1
     bucket_cap_mb: Annotated[float, Meta(ge=0.001, le=MOST, description="size of a gradient bucket, in MiB")] = 25.0

@@ -1,4 +1,4 @@
-"""What a person wrote in YAML, read into declared types; config/workflow.yaml: studies, repeats, scale, gates."""
+"""The settings of config/workflow.yaml (studies, repeats, scale, gates), and the folders of a project."""
 
 import math
 import os
@@ -39,7 +39,7 @@ _Prefix = Annotated[
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a gate holds a figure to."""
+    """The limits of a gate: what a figure has to be."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -60,7 +60,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("a gate has no limit: give at_least, at_most, equals or at_most_ratio")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkflowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of workflow.yaml; once read, `scale` is never `auto`."""
 
     studies: list[str]
@@ -75,24 +75,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True)
 class Project:
-    """Where things are: `root` holds the workflow, `workdir` receives the results and may bring its own config/."""
+    """The folders of a project: `root` holds the workflow; `workdir` gets the results and may have its own config/."""
 
     root: Path
     workdir: Path
 
     @classmethod
     def here(cls) -> "Project":
-        """The project of the current folder: a checkout's own workflow, else the one that belongs to this steptrace."""
-        here = Path.cwd()
-        return cls(root=here if (here / "workflow" / "rules").is_dir() else ROOT, workdir=here)
+        """The project of the current folder; its workflow is a checkout's own, or the one that came with steptrace."""
+        folder = Path.cwd()
+        return cls(root=folder if (folder / "workflow" / "rules").is_dir() else ROOT, workdir=folder)
 
     @property
     def config_folders(self) -> list[Path]:
-        """The configuration folders; the first has config.yaml and goes before the second."""
-        own, shared = self.workdir / "config", self.root / "config"
-        if own.resolve() == shared.resolve() or not own.is_dir():
+        """The configuration folders, in the order in which they are searched; the first one has a config.yaml."""
+        user, shared = self.workdir / "config", self.root / "config"
+        if user.resolve() == shared.resolve() or not user.is_dir():
             return [shared]
-        return [own, shared] if (own / "config.yaml").is_file() else [shared, own]
+        return [user, shared] if (user / "config.yaml").is_file() else [shared, user]
 
     @property
     def study_files(self) -> dict[str, Path]:
@@ -101,7 +101,7 @@ class Project:
         return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
     def check_scale(self, scale: str, where: str | Path) -> None:
-        """Refuse a scale that no file in a folder `scale/` describes.
+        """Check that a file in a folder `scale/` describes a scale.
 
         Raises:
             ConfigError: there is no such scale.
@@ -113,31 +113,31 @@ class Project:
     @property
     def workflow_file(self) -> Path:
         """The workflow.yaml in force: the working directory's, or the one that came with the workflow."""
-        own = self.workdir / "config" / "workflow.yaml"
-        return own if own.is_file() else self.root / "config" / "workflow.yaml"
+        user_file = self.workdir / "config" / "workflow.yaml"
+        return user_file if user_file.is_file() else self.root / "config" / "workflow.yaml"
 
 
-def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
+def read_settings(project: Project, overrides: Mapping[str, Any]) -> WorkflowSettings:
     """Read and check workflow.yaml.
 
     Args:
         project: where to look.
-        overrides: keys given on the command line (`--config scale=cpu`), which go before the file's.
+        overrides: keys of the command line (`--config scale=cpu`), which replace those of the file.
 
     Raises:
-        ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there, an unknown GPU.
+        ConfigError: an unknown key or study, a value of the wrong type, a trace that does not exist, an unknown GPU.
     """
     lists = ("studies", "allow_targets", "estimate_gpus")  # `studies=masked_loss` is a list of one
-    given = {key: [value] if key in lists and isinstance(value, str) else value for key, value in overrides.items()}
+    changes = {key: [value] if key in lists and isinstance(value, str) else value for key, value in overrides.items()}
     file = project.workflow_file
-    where = f"{file}{' and --config' if given else ''}"
-    content = {"studies": sorted(project.study_files), **read_yaml(file), **given}
-    settings = convert(content, Settings, where=where if given else file, file=file)
+    where = f"{file}{' and --config' if changes else ''}"
+    content = {"studies": sorted(project.study_files), **read_yaml(file), **changes}
+    settings = convert(content, WorkflowSettings, where=where if changes else file, file=file)
     for study, variants in settings.gates.items():
         for variant, keys in variants.items():
             for key, limits in keys.items():
                 at, place = ("gates", study, variant, key), f"{where}, gates.{study}.{variant}.{key}"
-                _check_no_braces(convert(limits, Limits, where=place, file=file, at=at).baseline or "", place)
+                convert(limits, Limits, where=place, file=file, at=at)
     if not settings.studies and not settings.traces:
         raise ConfigError("no studies and no traces to run", where=where, expected="`studies`, `traces`, or both")
     for number, name in enumerate(settings.studies):
@@ -156,7 +156,6 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
             expected = "a file or folder, relative to the working directory"
             place = _line(where, file, ("traces", trace))
             raise ConfigError(f"there is no trace '{path}' (`traces.{trace}`)", where=place, expected=expected)
-        _check_no_braces(path, f"{where}, traces.{trace}")
     gpus = []
     for number, name in enumerate(settings.estimate_gpus):
         try:
@@ -175,18 +174,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     )
 
 
-def _check_no_braces(path: str, where: str) -> None:
-    """Refuse a path that Snakemake would take for a pattern."""
-    if "{" in path or "}" in path:
-        raise ConfigError(
-            f"the path '{path}' has braces, which Snakemake takes for a wildcard",
-            where=where,
-            expected="a path without { and }",
-            next_step="rename it, or make a symlink to it",
-        )
-
-
 def _line(where: str, file: Path, keys: tuple[str | int, ...]) -> str:
-    """`where` with the line of a key, if the key stands in the file."""
+    """`where`, with the line of a key if the file holds the key."""
     line = line_of(file, keys)
     return where if line is None or where != str(file) else f"{where}, line {line}"

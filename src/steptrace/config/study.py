@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -16,21 +16,30 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from steptrace.config.compose import Bases, check_allowed, compose, targets
+from steptrace.config.compose import Bases, add_place, check_allowed, compose, targets
 from steptrace.config.defined import check_defined
 from steptrace.config.digest import Cache, Code
 from steptrace.config.groups import group_files
 from steptrace.config.prepare import Prepared, prepared
 from steptrace.config.programs import ProgramVariant, compose_program, filled
 from steptrace.config.progress import Progress
-from steptrace.config.settings import Project, Settings
-from steptrace.config.study_file import Cell, Entry, StudyFile, cells, check_distinct, read_study, runs_at
+from steptrace.config.resolved import GPU_CONFIG
+from steptrace.config.settings import Project, WorkflowSettings
+from steptrace.config.study_file import (
+    Cell,
+    Entry,
+    StudyFile,
+    cells,
+    check_distinct,
+    missing_packages,
+    read_study,
+    runs_at,
+)
+from steptrace.config.variant_kind import VariantKind, kind_of
 from steptrace.config.yaml_file import line_of, read_limited
-from steptrace.documents.run import PlannedStudy, PlannedVariant
+from steptrace.documents.run import Claim, PlannedStudy, PlannedVariant, SkippedVariant
 from steptrace.errors import ConfigError
 
-#: Beside a variant's config.yaml: the same variant at the scale of a GPU.
-GPU_CONFIG: Final = "config.gpu.yaml"
 _GPU_SCALE: Final = "gpu"
 #: An environment variable in an interpolation, `${oc.env:NAME}` or `${oc.env:NAME,default}`.
 _VARIABLE: Final = re.compile(rb"\$\{\s*oc\.env:\s*(\w+)")
@@ -50,6 +59,11 @@ class Composed:
         """Its SHA-256: variants that differ in their labels only are the same training."""
         return hashlib.sha256(json.dumps(self.config, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def kind(self) -> VariantKind:
+        """Whether it is the configuration of a training of ours, or of somebody's program."""
+        return kind_of(self.config)
+
     def snapshot(self, *, study: str, variant: str) -> str:
         """Return the text of config.yaml: labels, then the configuration."""
         content = {"study": study, "variant": variant, "digest": self.digest, **self.config}
@@ -61,7 +75,7 @@ class Composer:
     """Composes variants of the studies of one plan; what Hydra has composed is kept in `cache`."""
 
     project: Project
-    settings: Settings
+    settings: WorkflowSettings
     cache: Cache
     _bases: Bases = field(default_factory=dict, repr=False)
     _checked: set[tuple[tuple[str, ...], ...]] = field(default_factory=set, repr=False)
@@ -69,14 +83,14 @@ class Composer:
 
     @cached_property
     def code(self) -> Code:
-        """Digests of code, of which a command's configuration has one."""
+        """Digests of code; the configuration of a command holds one."""
         return Code(self.cache)
 
     @cached_property
     def _yaml(self) -> bytes:
-        """All that a composition reads: the groups' files, the variables they name, our code and Hydra's version."""
-        own = self.code.digest(["steptrace.config.study"])
-        parts: list[object] = [own, *map(version, ("hydra-core", "omegaconf"))]
+        """A digest of all that a composition reads: groups' files, environment variables, our code, Hydra's version."""
+        code = self.code.digest(["steptrace.config.study"])
+        parts: list[object] = [code, *map(version, ("hydra-core", "omegaconf"))]
         for path, folder in group_files(self.project.config_folders):
             text = read_limited(path)
             variables = [os.environb.get(name) for name in _VARIABLE.findall(text)]
@@ -84,7 +98,7 @@ class Composer:
         return hashlib.sha256(repr(parts).encode()).digest()
 
     def _compose(self, changes: Sequence[str], where: str) -> Callable[[], dict[str, Any]]:
-        """A function that composes, and says how far the plan is if that takes long."""
+        """A function that composes, and reports progress if planning takes long."""
 
         def composed() -> dict[str, Any]:
             self._progress.look()
@@ -102,10 +116,11 @@ class Composer:
         return self._training([*shared, *entry.overrides, *cell.overrides], scale, where)
 
     def reference(self, file: StudyFile, baseline: Entry, cell: Cell, scale: str, where: str) -> Composed:
-        """What variants are compared with: of commands the baseline, else the float64 reference.
+        """The configuration that variants are compared with.
 
-        That is the study's, else the baseline's without its number format. The defaults of config.yaml cannot be it:
-        a study with its own model also has its own loss.
+        In a study of commands that is the baseline. In any other it is the float64 reference: the study's `reference`
+        if it has one, otherwise the baseline without its number format. The defaults of config.yaml would not do, since
+        a study with a model of its own also has a loss of its own.
         """
         if isinstance(baseline, ProgramVariant):
             return self.variant(file, baseline, cell, scale, where)
@@ -113,34 +128,49 @@ class Composer:
         if file.reference is not None:
             overrides = [*shared, *cell.overrides, *file.reference]
         else:
-            own = [*shared, *baseline.overrides, *cell.overrides]
-            overrides = [o for o in own if not o.lstrip("+~").startswith("precision.")] + [_REFERENCE_PRECISION]
+            changes = [*shared, *baseline.overrides, *cell.overrides]
+            overrides = [o for o in changes if not o.lstrip("+~").startswith("precision.")] + [_REFERENCE_PRECISION]
         return self._training(overrides, scale, where)
 
     def _training(self, overrides: Sequence[str], scale: str, where: str) -> Composed:
         changes = [f"scale={scale}", *overrides]
-        made_of = self._yaml + "\n".join(changes).encode()
-        config = self.cache.get(made_of, self._compose(changes, where))
+        key = self._yaml + "\n".join(changes).encode()
+        config = self.cache.get(key, self._compose(changes, where))
+        try:
+            self._check_targets(config, where)
+        except ConfigError as error:
+            add_place(error, self.project.config_folders, changes)
+            raise
+        return Composed(config=config)
+
+    def _check_targets(self, config: Mapping[str, Any], where: str) -> None:
         check_allowed(config, allow=self.settings.allow_targets, where=where)
         for folder in config["python_path"]:
             if not (self.project.workdir / folder).is_dir():
                 expected = f"a folder in {self.project.workdir.absolute()}"
-                raise ConfigError(f"python_path: there is no folder '{folder}'", where=where, expected=expected)
+                what = f"python_path: there is no folder '{folder}'"
+                raise ConfigError(what, where=where, expected=expected, keys=("python_path",))
         named = tuple(str(target) for _, target in targets(config)), tuple(config["python_path"])
         if named not in self._checked:
             roots = [self.project.workdir / folder for folder in config["python_path"]]
             check_defined(config, roots, self.cache, where=where)
             self._checked.add(named)
-        return Composed(config=config)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(Composed):
     """One variant: its overrides and the configuration that they resolve to.
 
-    `baseline` names the variant it is compared with (itself for a baseline) and `reference` the file of the float64
-    reference beside study.json. `needs` are names of the study's preparations. `on_gpu` is the same variant as a GPU
-    would train it: what a prediction follows.
+    Attributes:
+        name: its name, with the values of the matrix.
+        overrides: its overrides or arguments.
+        hypothesis: what its author expects; None if the study does not say it.
+        baseline: the name of the variant that it is compared with; a baseline names itself.
+        reference: the file of the float64 reference, beside study.json.
+        needs: names of the study's preparations.
+        entry: its name in the study's file.
+        cell: the values of the matrix, by key.
+        on_gpu: the same variant at the scale of a GPU, which a prediction follows.
     """
 
     name: str
@@ -149,6 +179,8 @@ class Variant(Composed):
     baseline: str
     reference: str
     needs: tuple[str, ...] = ()
+    entry: str
+    cell: Mapping[str, str]
     on_gpu: Composed = field(repr=False)
 
 
@@ -165,15 +197,17 @@ class Study:
     repeats: int
     variants: tuple[Variant, ...]
     references: dict[str, Composed] = field(repr=False)
-    #: Variants of the file that do not run at this scale.
-    elsewhere: tuple[str, ...] = ()
-    #: What its variants need and is made before, by name.
+    #: Variants of the file that do not run here.
+    skipped: tuple[SkippedVariant, ...] = ()
+    #: Counts that the source of the study states.
+    claims: tuple[Claim, ...] = ()
+    #: The preparations that its variants need, by name.
     preparations: dict[str, Prepared] = field(default_factory=dict, repr=False)
 
     @property
-    def of_commands(self) -> bool:
-        """Whether its variants are programs, and not our own trainings."""
-        return "program" in self.variants[0].config
+    def kind(self) -> VariantKind:
+        """The kind of all its variants."""
+        return self.variants[0].kind
 
     def document(self) -> str:
         """Return the text of study.json."""
@@ -193,9 +227,13 @@ class Study:
                     baseline=variant.baseline,
                     digest=variant.digest,
                     reference=variant.reference,
+                    entry=variant.entry,
+                    cell=dict(variant.cell),
                 )
                 for variant in self.variants
             ),
+            skipped=self.skipped,
+            claims=self.claims,
         )
         return json.dumps(msgspec.to_builtins(plan), indent=2, ensure_ascii=False) + "\n"
 
@@ -211,23 +249,31 @@ class Study:
 
 
 def _with_line(error: ConfigError, where: str, line: int | None) -> ConfigError:
-    """An error about a variant, with the line of its file that the variant begins in."""
+    """An error about a variant, with the line of the study's file in which the variant begins."""
     if line is not None and (error.where or "").startswith(where):
         first, rest = error.what.partition("\n")[::2]
         error.what = "\n".join(filter(None, [f"{first} (the variant is in line {line})", rest]))
     return error
 
 
+def _skipped(name: str, entry: Entry, scale: str) -> SkippedVariant | None:
+    """Why a variant does not run here; None where it runs."""
+    if not runs_at(entry, scale):
+        return SkippedVariant(name=name, reason="other_scale", scales=tuple(entry.scales or ()))
+    missing = missing_packages(entry)
+    return SkippedVariant(name=name, reason="package_missing", packages=tuple(missing)) if missing else None
+
+
 def load_study(name: str, composer: Composer) -> Study:
     """Read, check and expand one study.
 
     Raises:
-        ConfigError: a misspelt key, group, option or baseline, a wrong type, a target that is not allowed.
+        ConfigError: a misspelt key, group, option or baseline, a value of a wrong type, or a forbidden target.
     """
     path, scale = composer.project.study_files[name], composer.settings.scale
     file, entries = read_study(path, composer.project, scale)
     expanded: list[Variant] = []
-    elsewhere: list[str] = []
+    skipped: list[SkippedVariant] = []
     references: dict[str, Composed] = {}
     for cell in cells(file.matrix):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
@@ -240,8 +286,9 @@ def load_study(name: str, composer: Composer) -> Study:
                     on_gpu = composer.variant(file, entry, cell, _GPU_SCALE, f"{where} at scale {_GPU_SCALE}")
             except ConfigError as error:
                 raise _with_line(error, where, line_of(path, ["variants", variant])) from error
-            if not runs_at(entry, scale):  # composed all the same, so that its mistakes are reported everywhere
-                elsewhere.append(cell.named(variant))
+            left_out = _skipped(cell.named(variant), entry, scale)
+            if left_out is not None:  # composed all the same, so that its mistakes are reported everywhere
+                skipped.append(left_out)
                 continue
             expanded.append(
                 Variant(
@@ -251,18 +298,20 @@ def load_study(name: str, composer: Composer) -> Study:
                     baseline=cell.named(file.baseline),
                     reference=reference,
                     needs=tuple(entry.needs),
+                    entry=variant,
+                    cell=cell.values,
                     config=composed.config,
                     on_gpu=on_gpu,
                 )
             )
         references[reference] = composer.reference(file, entries[file.baseline], cell, scale, f"{path}, reference")
-    check_distinct([*(variant.name for variant in expanded), *elsewhere], path)
+    check_distinct([*(variant.name for variant in expanded), *(variant.name for variant in skipped)], path)
     needed = {need for variant in expanded for need in variant.needs}
     root, workdir = composer.project.root, composer.project.workdir
     preparations = {
-        each: prepared(each, preparation, root=root, workdir=workdir, where=str(path))
-        for each, preparation in file.prepare.items()
-        if each in needed
+        need: prepared(need, preparation, root=root, workdir=workdir, where=str(path))
+        for need, preparation in file.prepare.items()
+        if need in needed
     }
     return Study(
         name=name,
@@ -274,6 +323,7 @@ def load_study(name: str, composer: Composer) -> Study:
         repeats=composer.settings.repeats,
         variants=tuple(expanded),
         references=references,
-        elsewhere=tuple(elsewhere),
+        skipped=tuple(skipped),
+        claims=tuple(Claim(**msgspec.structs.asdict(claim)) for claim in file.claims),
         preparations=preparations,
     )

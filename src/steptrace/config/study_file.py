@@ -1,8 +1,9 @@
-"""The file of a study, config/study/NAME.yaml, as it was written: its variants, and the matrix that multiplies them.
+"""Reads the file of a study, config/study/NAME.yaml: its variants, and the matrix that multiplies them.
 
-Each combination of the matrix's values is a cell.
+A cell is one combination of the matrix's values.
 """
 
+import importlib.util
 import itertools
 import math
 import re
@@ -21,8 +22,9 @@ from steptrace.config.schema import Text
 from steptrace.config.settings import MOST_NAME, NAME_FORM, Project
 from steptrace.config.yaml_file import line_of, read_yaml
 from steptrace.errors import ConfigError, near
+from steptrace.format import enumeration
 
-#: What a value of the matrix may hold and the name of a file should not.
+#: Characters that a value of the matrix may hold, but the name of a file should not.
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 Overrides = list[Text]
@@ -34,8 +36,20 @@ _Key = Annotated[
         title="letters, digits, _ and ., beginning with a letter, such as data.batch_size",
     ),
 ]
+#: The name of a Python module that can be imported from anywhere.
+_Module = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", title="a Python package as it is imported")]
 #: Variants that a study's matrix may make; each is planned, and trained several times.
 MOST_VARIANTS: Final = 10_000
+
+
+class StatedCount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A number of kernels that a source states: the page shows our count beside it."""
+
+    says: Text
+    source: Text
+    variant: Text
+    label: Text
+    kernels: Annotated[float, Meta(gt=0)]
 
 
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +65,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     reference: Overrides | None = None
     program: Program | None = None
     prepare: dict[_Name, Preparation] = {}
+    claims: list[StatedCount] = []
     matrix: dict[_Key, Annotated[list[str | int | float | bool | None], Meta(min_length=1)]] = {}
 
     def __post_init__(self) -> None:
@@ -65,9 +80,10 @@ class TrainingVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     hypothesis: str | None = None
     scales: Annotated[list[Text], Meta(min_length=1)] | None = None
     needs: list[Text] = []
+    requires: list[_Module] = []
 
     def in_words(self) -> tuple[str, ...]:
-        """What it changes, as pages name it."""
+        """Its changes of the baseline, as pages name them."""
         return tuple(self.overrides)
 
 
@@ -75,7 +91,7 @@ Entry = TrainingVariant | ProgramVariant
 
 
 def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dict[str, Entry]]:
-    """Read a study's file, and its variants (also those that are a list of overrides or arguments alone).
+    """Read a study's file and its variants; a variant may be a mapping, or only a list of overrides or arguments.
 
     Raises:
         ConfigError: a misspelt key, scale or baseline, a wrong type, a baseline that does not run at `scale`.
@@ -94,17 +110,25 @@ def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dic
             raise ConfigError("is neither a list nor a mapping", where=where, expected=expected)
         written = {changes: content} if isinstance(content, list) else content
         entries[name] = convert(written, kind, where=where)
-        for each in entries[name].scales or ():
-            project.check_scale(each, where)
-        for each in entries[name].needs:
-            if each not in file.prepare:
-                what = f"needs '{each}', which the study does not prepare"
-                raise ConfigError(what, where=where, next_step=near(each, file.prepare))
-    for each in file.scales:
-        project.check_scale(each, f"{path}, scales")
+        for variant_scale in entries[name].scales or ():
+            project.check_scale(variant_scale, where)
+        for need in entries[name].needs:
+            if need not in file.prepare:
+                what = f"needs '{need}', which the study does not prepare"
+                raise ConfigError(what, where=where, next_step=near(need, file.prepare))
+    for named_scale in file.scales:
+        project.check_scale(named_scale, f"{path}, scales")
+    for number, claim in enumerate(file.claims):
+        if claim.variant not in entries:
+            what = f"claims: '{claim.variant}' is not a variant"
+            where = f"{path}, line {line_of(path, ('claims', number))}"
+            raise ConfigError(what, where=where, next_step=near(claim.variant, entries))
     if file.baseline not in entries:
         what = f"the baseline '{file.baseline}' is not a variant"
         raise ConfigError(what, where=path, next_step=near(file.baseline, entries))
+    if missing := missing_packages(entries[file.baseline]):
+        what = f"the baseline '{file.baseline}' needs {enumeration(missing)}, which cannot be imported here"
+        raise ConfigError(what, where=path, next_step="install it, or choose another baseline")
     if not runs_at(entries[file.baseline], scale):
         what = f"the baseline '{file.baseline}' does not run at scale {scale}"
         raise ConfigError(
@@ -114,7 +138,7 @@ def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dic
 
 
 def _check_size(file: StudyFile, path: Path) -> None:
-    """Refuse a matrix that would make more variants than anybody trains, before any is made."""
+    """Raise `ConfigError` for a matrix that would make more than `MOST_VARIANTS` variants, before they are made."""
     count = math.prod(len(values) for values in file.matrix.values()) * len(file.variants)
     if count > MOST_VARIANTS:
         line = line_of(path, ["matrix" if file.matrix else "variants"])
@@ -131,9 +155,21 @@ def runs_at(entry: Entry, scale: str) -> bool:
     return entry.scales is None or scale in entry.scales
 
 
+def missing_packages(entry: Entry) -> list[str]:
+    """The packages that a variant requires and that cannot be imported here: it is skipped without them."""
+    requires = entry.requires if isinstance(entry, TrainingVariant) else []
+    return [name for name in requires if importlib.util.find_spec(name) is None]
+
+
 @dataclass(frozen=True)
 class Cell:
-    """One combination of the matrix: a suffix for names and its overrides. Without a matrix there is one empty cell."""
+    """One combination of the matrix's values. Without a matrix there is one cell, which is empty.
+
+    Attributes:
+        suffix: what the names of its variants end with.
+        overrides: what the values are as overrides.
+        values: the values, by key.
+    """
 
     suffix: str
     overrides: tuple[str, ...]

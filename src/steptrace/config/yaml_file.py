@@ -1,12 +1,10 @@
-"""Reads what people write in YAML, within limits: no file can take minutes, all of the memory, or the process's stack.
+"""Reads YAML files within limits: no file can take minutes, all of the memory, or the process's stack.
 
 A file is first read as a stream of events, in time linear in its length, and refused there if it is too large, too deep
 or would grow too large by its anchors. Only then is it built.
 """
 
-import os
 import re
-import stat
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from steptrace.errors import ConfigError
+from steptrace.files import open_file
 
 #: Bytes of a file, levels of nesting, and values in it after its anchors are expanded.
 MOST_BYTES: Final = 2 << 20
@@ -55,7 +54,7 @@ def read_yaml(path: Path, *, most_values: int = MOST_VALUES) -> dict[str, Any]:
 
     Raises:
         ConfigError: the file is missing, not a regular file, too large or not YAML, holds a key twice, has an anchor
-            that includes itself, or is no mapping.
+            that includes itself, or is not a mapping.
     """
     document = parse_yaml(read_limited(path), path, most_values=most_values)
     if not isinstance(document, dict | None):
@@ -70,14 +69,8 @@ def read_limited(path: Path) -> bytes:
         ConfigError: it cannot be read, is not a regular file, or is larger than `MOST_BYTES`.
     """
     try:
-        # A FIFO without a writer would be waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        with open(descriptor if is_file else os.devnull, "rb") as file:  # noqa: PTH123 - a descriptor
-            content: bytes = file.read(MOST_BYTES + 1)
-        if not is_file:
-            os.close(descriptor)
-            raise ConfigError("is not a regular file", where=path, next_step="replace it by a YAML file")
+        with open_file(path) as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot be read ({error.strerror or error})", where=path) from error
     if len(content) > MOST_BYTES:
@@ -87,7 +80,7 @@ def read_limited(path: Path) -> bytes:
 
 
 def parse_yaml(content: bytes, where: object, *, most_values: int = MOST_VALUES) -> Any:
-    """Return what a YAML text holds; raises as `read_yaml` does."""
+    """Return the value of a YAML text; raises the same errors as `read_yaml`."""
     try:
         _check(content, where, most_values)
         return yaml.load(content, Loader=_Loader)
@@ -121,13 +114,13 @@ class _Open:
     anchor: str | None
     is_mapping: bool
     size: int = 1
-    #: Of a mapping: whether a key comes next, and the lines of its keys.
+    #: For a mapping: whether a key comes next, and the lines of its keys.
     at_key: bool = True
     keys: dict[str, int] = field(default_factory=dict)
 
 
 def _check(content: bytes, where: object, most_values: int) -> None:
-    """Raise `ConfigError` for what is beyond the limits, a key that comes twice, or an anchor inside itself."""
+    """Raise `ConfigError` for a text beyond the limits, a duplicate key, or an anchor that includes itself."""
     opened: list[_Open] = []
     sizes: dict[str, int] = {}
 
@@ -138,14 +131,14 @@ def _check(content: bytes, where: object, most_values: int) -> None:
         if opened:
             opened[-1].size += size
             opened[-1].at_key = not opened[-1].at_key
-        if sum(one.size for one in opened) > most_values:
+        if sum(part.size for part in opened) > most_values:
             expected = f"at most {most_values} values, where each use of an anchor counts as a copy of it"
             refuse("holds too much", line, expected, "divide it, or remove what is not needed")
 
     for event in _events(content):
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
-            if any(one.anchor == event.anchor for one in opened):
+            if any(part.anchor == event.anchor for part in opened):
                 refuse(f"the anchor '&{event.anchor}' includes itself", line, next_step=f"remove *{event.anchor}")
             add(sizes.get(event.anchor or "", 1), line)
         elif isinstance(event, yaml.ScalarEvent):
@@ -174,12 +167,12 @@ def _check(content: bytes, where: object, most_values: int) -> None:
 
 
 def _events(content: bytes) -> Iterator[Any]:
-    """The parser's events; each has a `start_mark`, which the types of PyYAML leave open."""
+    """The parser's events; each has a `start_mark`, although PyYAML's types do not say so."""
     yield from yaml.parse(content, Loader=_Base)
 
 
 def line_of(path: Path, keys: Sequence[Hashable]) -> int | None:
-    """The line of a YAML file that a key stands in, or the innermost of its keys that is written there.
+    """The line of a key in a YAML file. If the key is not written there, that of the innermost key around it; or None.
 
     Args:
         path: the file; it is read again, since only messages need a line.
@@ -191,6 +184,14 @@ def line_of(path: Path, keys: Sequence[Hashable]) -> int | None:
         return None
     names = tuple(map(str, keys))
     return next((lines[names[:count]] for count in range(len(names), 0, -1) if names[:count] in lines), None)
+
+
+def has_key(path: Path, keys: Sequence[Hashable]) -> bool:
+    """Whether a YAML file holds this very key, not only a key around it; True for no keys, the whole file."""
+    try:
+        return not keys or tuple(map(str, keys)) in _lines(read_limited(path))
+    except (ConfigError, yaml.YAMLError):
+        return False
 
 
 @lru_cache(maxsize=4)
@@ -211,11 +212,10 @@ def _places(content: bytes) -> Iterator[tuple[tuple[str, ...], int]]:
     """Each key, as the names that lead to it, with its line; anchors are not followed."""
     opened: list[_Place] = []
 
-    def here() -> tuple[str, ...]:
+    def path_of_keys() -> tuple[str, ...]:
         return tuple(str(place.key) for place in opened)
 
-    def over() -> None:
-        """A value has ended."""
+    def value_ends() -> None:
         if opened:
             opened[-1].key = None if opened[-1].is_mapping else opened[-1].key + 1
 
@@ -225,15 +225,15 @@ def _places(content: bytes) -> Iterator[tuple[tuple[str, ...], int]]:
         is_start = isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent)
         is_key = bool(opened) and opened[-1].key is None
         if is_key and (is_value or is_start):
-            opened[-1].key = getattr(event, "value", "")  # a key that is no text has no name here
-            yield here(), line
+            opened[-1].key = getattr(event, "value", "")  # a key that is not a text has no name here
+            yield path_of_keys(), line
         elif opened and not opened[-1].is_mapping and (is_value or is_start):
-            yield here(), line
+            yield path_of_keys(), line
         if is_start:
             is_mapping = isinstance(event, yaml.MappingStartEvent)
             opened.append(_Place(is_mapping, None if is_mapping else 0, is_key=is_key))
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
             if not opened.pop().is_key:
-                over()
+                value_ends()
         elif is_value and not is_key:
-            over()
+            value_ends()

@@ -1,4 +1,4 @@
-"""What `steptrace run` measured without the profiler, and what was predicted, on both sides of a diff.
+"""The measurements without the profiler, and the predictions, on both sides of a diff.
 
 One run a side has no interval, so nothing is called faster or slower here: `steptrace compare` does that for studies.
 """
@@ -22,10 +22,10 @@ from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.step import estimate_prediction
 from steptrace.limits import LONG_STEPS
-from steptrace.record import PREDICTION_FILE, RUN_FILE, read_prediction, read_run, read_steps
+from steptrace.run_folder import PREDICTION_FILE, RUN_FILE, read_prediction, read_run, read_steps
 from steptrace.run_times import Nanoseconds
 
-#: Both sides are estimated on this GPU where neither says on which.
+#: The GPU for the estimates of both sides if neither names one.
 DEFAULT_GPU: Final = "H100"
 #: The runs of a program, or of a variant, within its folder.
 _RUNS: Final = "run[0-9]*"
@@ -83,7 +83,7 @@ def runs_at(path: Path) -> ProgramRuns | None:
         return None
     timed = [steps[steps["phase"] == "timed"] for steps in map(read_steps, folders)]
     waits = [steps["loader_wait_ns"].dropna() for steps in timed]
-    predicted = next((of for of in (path, folders[0].parent) if (of / PREDICTION_FILE).is_file()), None)
+    predicted = next((folder for folder in (path, folders[0].parent) if (folder / PREDICTION_FILE).is_file()), None)
     return ProgramRuns(
         folders=tuple(folders),
         records=tuple(map(read_run, folders)),
@@ -116,7 +116,7 @@ def measured_diff(
         for side, summaries in zip(sides, traces, strict=True)
     )
     predictions = [None if side is None else side.prediction for side in sides]
-    sites = [[site.site for site in of.sites] for of in predictions if of is not None]
+    sites = [[site.site for site in prediction.sites] for prediction in predictions if prediction is not None]
     return MeasuredDiff(
         statistic="mean" if of_mean else "median",
         a=a,
@@ -167,7 +167,7 @@ def _estimates(prediction: PredictedStep, gpus: Sequence[Gpu]) -> Iterator[Estim
             yield estimate_prediction(prediction, gpu)
 
 
-#: Keys of an environment that say where or of what code a run was, and nothing of the machine's speed.
+#: Keys of an environment that name the host or the code, and say nothing of the machine's speed.
 _APART: Final = ("host", "git_commit", "git_dirty")
 
 

@@ -1,4 +1,4 @@
-"""What one side of a diff is made of: traces, and what `steptrace run` has measured and predicted beside them."""
+"""One side of a diff: its traces, and what `steptrace run` has measured and predicted beside them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from steptrace.analysis import load_trace, summarize_trace
+from steptrace.analysis.build import light, of_ranks_together
 from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.program import line_times
@@ -17,6 +18,7 @@ from steptrace.documents.program import LineTime
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.table import rows
 from steptrace.trace.files import find_traces
+from steptrace.trace.model import Trace
 from steptrace.trace.read import read_each
 
 
@@ -52,7 +54,7 @@ class Side:
 
 
 def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:
-    """Read what lies behind two lists of files or folders.
+    """Read the two sides of a diff from lists of files or folders.
 
     A folder that `steptrace run` wrote, or that of a study's variant, stands for its traces and its measurements.
 
@@ -70,16 +72,22 @@ def _runs_of(side: Sequence[str | Path]) -> ProgramRuns | None:
     return runs_at(Path(side[0])) if len(side) == 1 else None
 
 
-def _read(path: Path) -> tuple[TraceSummary, tuple[TopOperator, ...]]:
-    """Its summary, with all of its labels and lines, and its operators."""
+#: A trace as the comparison of ranks needs it, its summary, and its operators.
+_Read = tuple[Trace, TraceSummary, tuple[TopOperator, ...]]
+
+
+def _read(path: Path) -> _Read:
+    """A trace, with all labels and lines in its summary."""
     trace = load_trace(path)
     summary = replace(summarize_trace(trace), labels=rows(label_times(trace), Label))
     if summary.program.by_line is not None:
         program = replace(summary.program, by_line=rows(line_times(trace), LineTime))
         summary = replace(summary, program=program)
-    return summary, rows(top_operators(trace), TopOperator)
+    operators = rows(top_operators(trace), TopOperator)
+    return light(trace), summary, operators
 
 
-def _side(done: Sequence[tuple[TraceSummary, tuple[TopOperator, ...]]], runs: ProgramRuns | None) -> Side:
-    operators = tuple(row for _, rows in done for row in rows if row.name)
-    return Side(tuple(trace for trace, _ in done), operators, runs)
+def _side(done: Sequence[_Read], runs: ProgramRuns | None) -> Side:
+    operators = tuple(row for *_, rows in done for row in rows if row.name)
+    summaries, _ = of_ranks_together([trace for trace, *_ in done], tuple(summary for _, summary, _ in done))
+    return Side(summaries, operators, runs)

@@ -1,11 +1,12 @@
-"""Two sides, named A and B: which kernels and operators are one, and what changed between them.
+"""Compares two sides, named A and B: matches their kernels and operators, and finds what changed.
 
-Figures only: a summary holds no spread over runs, so nothing is called slower or faster here. Claims about speed come
-from unprofiled steps of several runs, in `steptrace compare`.
+A diff has figures only. A summary has no spread over runs, so nothing is called slower or faster here. Claims about
+speed come from unprofiled steps of several runs, in `steptrace compare`.
 
-A new version of a library changes a kernel's template arguments, its parameters or its namespace; the kernel itself
-stays. So names are matched from the exact one to what the kernel computes, the coarser only for what is left. What is
-alike on a level is merged: several names of one side can stand against one of the other.
+A new version of a library can change a kernel's template arguments, parameters or namespace without changing the
+kernel. So names are matched in levels, from the exact name to what the kernel computes; a coarser level is for the
+names that are left. Names that are equal on a level are merged, so several names of one side can match one name of the
+other.
 """
 
 import re
@@ -15,22 +16,22 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from steptrace import format as fmt
 from steptrace.analysis.common.kernel_names import full_short_name
 from steptrace.diff.runs import measured_diff
 from steptrace.diff.sides import Side
 from steptrace.documents.base import columns_of, name_of
-from steptrace.documents.diff import TOPICS, Diff, DiffSide, Needs, Pair, RowChange
+from steptrace.documents.diff import TOPICS, Diff, DiffCause, DiffNote, DiffSide, Needs, Pair, RowChange
 from steptrace.documents.kernels import KernelName
-from steptrace.documents.overview import TopOperator, part_name
+from steptrace.documents.overview import Overview, TopOperator
 from steptrace.documents.sides import RowPair, SideRows, join
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
+from steptrace.words.diff import cause_in_words, note_in_words
 
-#: What two names must share to be one.
+#: The parts that two names must share to match.
 Level = Callable[[str], str]
 #: The times per step of rows that can be the cause of a difference.
 _TIMES: Final = {
@@ -39,7 +40,7 @@ _TIMES: Final = {
     for column in columns_of(kind)
     if column.total and column.unit == "ns"
 }
-#: Below this share of kernels by time with a namesake on the other side, the programs are taken for different ones.
+#: The programs count as different if kernels that the other side has by name take less than this share of the time.
 LEAST_ALIKE: Final = 0.25
 
 
@@ -71,12 +72,16 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
     }
     step, parts = _step(a, b)
     rows = {"idle_sync": syncs, "": kernels if gpu else operators}
+    cause = _cause(step, parts, rows, whole=not (a.steps and b.steps))
+    notes = tuple(_notes(a, b))
     figures = {f.name: Pair(a=_mean(a, f.name), b=_mean(b, f.name)) for f in STEP_FIGURES}
     return Diff(
         a=_described(a),
         b=_described(b),
-        cause=_cause(step, parts, rows, whole=not (a.steps and b.steps)),
-        notes=tuple(_notes(a, b)),
+        cause=cause_in_words(cause),
+        notes=tuple(map(note_in_words, notes)),
+        cause_figures=cause,
+        remarks=notes,
         step_ns=step,
         parts_ns=parts,
         figures=figures,
@@ -92,7 +97,7 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
 
 def _compared_tables() -> Iterator[tuple[str, bool]]:
     """The subjects whose tables are compared, and whether each needs GPU work on both sides."""
-    return ((one.name, one.needs_gpu) for one in subjects_of(TraceSummary) if "compared" in one.traits)
+    return ((subject.name, subject.needs_gpu) for subject in subjects_of(TraceSummary) if "compared" in subject.traits)
 
 
 def _rows(side: Side, path: str) -> SideRows[Any]:
@@ -140,7 +145,13 @@ def _row(change: RowPair[Any], name: str, renamed: Mapping[str, tuple[str, ...]]
 
 def _step(a: Side, b: Side) -> tuple[Pair, dict[str, Pair]]:
     """The mean step of each side, or the whole trace, and its parts, where both have the same kind."""
-    sides = [_parts(side) for side in (a, b)]
+    # Of communication waiting for other ranks is told apart where both sides hold several ranks' traces.
+    apart = all(
+        trace.overview is not None and trace.overview.exposed_wait_ns is not None
+        for side in (a, b)
+        for trace in side.traces
+    )
+    sides = [_parts(side, waiting_apart=apart) for side in (a, b)]
     lengths = [_length(side) for side in (a, b)]
     present = [side for side in sides if side is not None]
     if len(present) < 2 or present[0][0] != present[1][0]:
@@ -158,12 +169,21 @@ def _length(side: Side) -> float | None:
     return sum(trace.window_ns for trace in side.traces) / (side.steps or len(side.traces))
 
 
-def _parts(side: Side) -> tuple[str, dict[str, float]] | None:
+def _parts(side: Side, *, waiting_apart: bool) -> tuple[str, dict[str, float]] | None:
     divided = [trace.overview for trace in side.traces if trace.overview is not None]
-    if len(divided) < len(side.traces) or len({one.kind for one in divided}) != 1 or not side.steps:
+    if len(divided) < len(side.traces) or len({division.kind for division in divided}) != 1 or not side.steps:
         return None
-    names = dict.fromkeys(name for one in divided for name in one.parts_ns)
-    return divided[0].kind, {n: sum(one.parts_ns.get(n, 0) for one in divided) / side.steps for n in names}
+    by_step = [_with_waiting_apart(division) if waiting_apart else division.parts_ns for division in divided]
+    names = dict.fromkeys(name for parts in by_step for name in parts)
+    return divided[0].kind, {name: sum(parts.get(name, 0) for parts in by_step) / side.steps for name in names}
+
+
+def _with_waiting_apart(overview: Overview) -> dict[str, int]:
+    """The parts of a step, with exposed communication as waiting for other ranks and transfer."""
+    parts = dict(overview.parts_ns)
+    communication = parts.pop("exposed_comm", 0)
+    waiting = min(overview.exposed_wait_ns or 0, communication)
+    return {**parts, "exposed_wait": waiting, "exposed_transfer": communication - waiting}
 
 
 def _mean(side: Side, key: str) -> float | None:
@@ -176,24 +196,21 @@ def _described(side: Side) -> DiffSide:
     return DiffSide(paths=tuple(trace.path for trace in side.traces), steps=side.steps, devices=tuple(names))
 
 
-def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[RowChange]], *, whole: bool) -> str:
+def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[RowChange]], *, whole: bool) -> DiffCause:
     """How long a step takes on both sides, and what makes most of the difference: a part, and of `rows` that part's."""
     if step.a is None or step.b is None:
-        lacking = "Neither side has any" if step.a is step.b else "A has no" if step.a is None else "B has no"
-        return f"{lacking} profiled steps, so only unprofiled steps are compared."
-    unit, before, after = "trace" if whole else "step", step.a, step.b
-    delta = after - before
-    sentence = f"A profiled {unit} takes {fmt.duration_ns(before)} in A and {fmt.duration_ns(after)} in B"
-    if abs(delta) < NOISE_FLOOR * max(before, 1):
-        return f"{sentence}: no difference."
+        return DiffCause(lacking="both" if step.a is step.b else "a" if step.a is None else "b")
+    delta = step.b - step.a
+    cause = DiffCause(a_ns=step.a, b_ns=step.b, whole_traces=whole)
+    if abs(delta) < NOISE_FLOOR * max(step.a, 1):
+        return replace(cause, is_same=True)
     part = max(parts, key=lambda name: _delta(parts[name]) * delta, default=None)
     if part is not None and _delta(parts[part]) * delta > 0:
-        sentence += f"; most of it is {part_name(part)}, {fmt.signed_ns(_delta(parts[part]))}"
-    row = max(rows.get(part or "", rows[""]), key=lambda one: _longest(one) * delta, default=None)
+        cause = replace(cause, part=part, part_ns=_delta(parts[part]))
+    row = max(rows.get(part or "", rows[""]), key=lambda row: _longest(row) * delta, default=None)
     if row is not None and _longest(row) * delta > 0:
-        at = f" ({row.place})" if row.place else ""
-        sentence += f"; the largest change is {fmt.signed_ns(_longest(row))} in {fmt.clipped(row.name, 80)}{at}"
-    return sentence + "."
+        cause = replace(cause, row=row.name, place=row.place, row_ns=_longest(row))
+    return cause
 
 
 def _delta(figure: Pair) -> float:
@@ -205,31 +222,31 @@ def _longest(row: RowChange) -> float:
     return max((_delta(figure) for name, figure in row.figures.items() if name in _TIMES), key=abs, default=0.0)
 
 
-def _notes(a: Side, b: Side) -> Iterator[str]:
-    """What makes the two sides hard to compare."""
-    names = [set(_described(side).devices) for side in (a, b)]
-    if all(names) and names[0] != names[1]:
-        yield f"A ran on {' and '.join(names[0])}, B on {' and '.join(names[1])}"
+def _notes(a: Side, b: Side) -> Iterator[DiffNote]:
+    """The reasons why the two sides are hard to compare."""
+    gpus = [sorted(_described(side).devices) for side in (a, b)]
+    if all(gpus) and gpus[0] != gpus[1]:
+        yield DiffNote("other_gpus", {"a": gpus[0], "b": gpus[1]})
     if a.traces and b.traces and len(a.traces) != len(b.traces):
-        yield f"A is of {fmt.plural(len(a.traces), 'trace')}, B of {len(b.traces)}: their steps are not the same work"
+        yield DiffNote("other_numbers_of_traces", {"a": len(a.traces), "b": len(b.traces)})
     if a.has_gpu and b.has_gpu and (alike := min(_alike(a, b), _alike(b, a))) < LEAST_ALIKE:
-        yield f"only {fmt.share(alike)} of GPU time is in kernels of both sides: the programs may differ"
+        yield DiffNote("few_kernels_of_both", {"share": alike})
     if a.traces and b.traces and min(a.steps, b.steps) < 2:
-        yield "one side has fewer than two steps, which may be untypical"
+        yield DiffNote("few_steps", {})
     before, after = _mean(a, "unprofiled_step_ns"), _mean(b, "unprofiled_step_ns")
     if before and after:
         if a.runs is None or b.runs is None:
-            yield f"unprofiled steps take {fmt.duration_ns(before)} in A and {fmt.duration_ns(after)} in B"
+            yield DiffNote("unprofiled_steps", {"a_ns": before, "b_ns": after})
         profiled = _step(a, b)[0]
         ratio = (profiled.b or 1.0) / (profiled.a or 1.0) / (after / before)
         if not 1 / PROFILER_OVERHEAD < ratio < PROFILER_OVERHEAD:
-            yield "the profiler slows one side more than the other: compare unprofiled step times"
+            yield DiffNote("profiler_slows_one_side", {"b_over_a": ratio})
 
 
-def _alike(own: Side, other: Side) -> float:
+def _alike(side: Side, other: Side) -> float:
     """The share of a side's GPU time in kernels that the other side has by name."""
     names = {row.name for trace in other.traces for row in trace.kernels}
-    rows = [row for trace in own.traces for row in trace.kernels]
+    rows = [row for trace in side.traces for row in trace.kernels]
     total = sum(row.sum_ns for row in rows)
     return sum(row.sum_ns for row in rows if row.name in names) / total if total else 1.0
 
@@ -248,7 +265,7 @@ def normalised(name: str) -> str:
 
 
 def _without_parameters(name: str) -> str:
-    """What stands before the last pair of brackets at the end of a name."""
+    """The name without the last pair of brackets at its end."""
     if not name.endswith(")"):
         return name
     depth = 0
@@ -259,7 +276,7 @@ def _without_parameters(name: str) -> str:
     return name
 
 
-#: From the exact name to the coarsest, what two kernels must share to be one; last what they compute, numbers aside.
+#: The levels of matching kernels, from the exact name to what they compute without numbers.
 KERNEL_LEVELS: Final[tuple[Level, ...]] = (
     lambda name: name,
     normalised,
@@ -274,7 +291,7 @@ OPERATOR_LEVELS: Final[tuple[Level, ...]] = (
 
 
 def pair(a: Iterable[str], b: Iterable[str], levels: Iterable[Level]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Which names of the two sides are one, each name once; only those that both sides have."""
+    """The matching names of the two sides, each name once; names without a match are left out."""
     left_a, left_b = list(dict.fromkeys(a)), list(dict.fromkeys(b))
     pairs: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     for level in levels:

@@ -1,4 +1,4 @@
-"""The documents that one floor writes and another reads: every key with its type, unit and meaning, declared once.
+"""The documents that one layer writes and another reads. Each key's type, unit and meaning is declared here, once.
 
 `summary` is summary.json, with a module for each subject; `finding` a finding in it and in comparison.json;
 `comparison` is comparison.json, compare.json and verdict.json, `variant` one variant in the first; `diff` is diff.json,

@@ -1,15 +1,15 @@
-"""What every document is, and what its fields declare once: schemas, tables, pages, docs and diff follow from it.
+"""The base of all documents. Their fields declare what schemas, tables, pages, docs and diffs are made from.
 
-A document is a frozen struct. One that is a file of its own (`File`) says which version it is of; a file of another
-version is refused. To change a document so that files of before no longer fit, give `schema_version` the next number as
-default; `documents.versions` finds what needs it.
+A document is a frozen struct. A document that is a file (`File`) has a version, and a file of another version is
+refused. If a change makes earlier files unreadable, give `schema_version` the next number as its default;
+`documents.versions` finds the changes that need it.
 
-A row is a struct whose fields are `Annotated` with `key` (what tells one row from another), `column` (what a page
-shows), or `field` (what stands in files alone). All three make msgspec's own metadata, so that reading, checking and
-schema need nothing else; `columns_of` reads the rest. What a table needs beyond this has a template of its own.
+A row is a struct whose fields are `Annotated` with `key` (tells rows apart), `column` (shown on pages), or `field` (in
+files only). All three make msgspec's metadata, so that reading, checking and schemas need nothing else; `columns_of`
+reads the rest. A table that needs more than this has a template of its own.
 
-A field that holds numbers says of which `Kind` they are. How the numbers of several runs become one
-(`documents.runs`), how two traces are compared (`documents.sides`) and what a page shows per step follow from that.
+A field that holds numbers declares their `Kind`. The kind determines how the numbers of several runs are combined
+(`documents.runs`), how two traces are compared (`documents.sides`), and which figures a page shows per step.
 """
 
 import importlib
@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from steptrace.errors import RecordError
-from steptrace.files import VERSION_KEY, check_version, write_json
+from steptrace.files import VERSION_KEY, check_version, read_bytes, write_json
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +34,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _Document = TypeVar("_Document", bound=Document)
 
 
-#: What a number is. It says what a run or a trace counts that lacks the row, and how several numbers become one.
+#: The kind of a number: how a run or a trace without the row counts, and how several numbers are combined.
 #:
 #: - `total`: a sum over all steps. A missing row counts 0. Pages and diffs show it per step.
 #: - `sum`: a sum over something other than the steps, such as the bytes that are live at one instant. A missing row
@@ -43,12 +43,12 @@ _Document = TypeVar("_Document", bound=Document)
 #: - `min`, `max`: the least or the greatest value; of several runs the least or the greatest of all.
 #: - `rate`: per step or per second.
 #: - `share`: a part of a whole, as a fraction or in percent.
-#: - `fact`: what does not vary, such as a rank; null where runs disagree.
-#: - `first`: what only makes sense within one run, such as an instant; of several runs the first run's.
+#: - `fact`: a value that does not vary, such as a rank; null if runs disagree.
+#: - `first`: a value that only makes sense within one run, such as an instant; of several runs the first run's.
 #:
 #: A missing row counts for `total` and `sum` alone: the other kinds are taken over the runs that have the row.
 Kind = Literal["total", "sum", "mean", "min", "max", "rate", "share", "fact", "first"]
-#: How the values of several runs become one, where the kind leaves a choice.
+#: How the values of several runs are combined, if the kind leaves a choice.
 Centre = Literal["median", "mean"]
 
 
@@ -91,7 +91,7 @@ class File(Document, frozen=True, kw_only=True):
 
 
 class _Version(msgspec.Struct):
-    """What is read of a file first."""
+    """The part of a file that is read first."""
 
     schema_version: int | msgspec.UnsetType = msgspec.UNSET
 
@@ -108,15 +108,30 @@ def convert(value: Any, kind: type[_Document]) -> _Document:
         raise RecordError(f"not a {kind.__name__} ({error})", expected="the keys of docs/schemas/") from error
 
 
+_Value = TypeVar("_Value")
+
+
+def decode(content: bytes, kind: type[_Value]) -> _Value:
+    """The value of a type that JSON holds.
+
+    Raises:
+        ValueError: it is no JSON, nested too deeply, or of another type (`msgspec.ValidationError`).
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except RecursionError as error:
+        raise ValueError("JSON is nested too deeply") from error
+
+
 def version_of(kind: type[Document]) -> int:
     """The present version of a document; 1 of one that is mostly part of others."""
-    return next((int(one.default) for one in msgspec.structs.fields(kind) if one.name == VERSION_KEY), 1)
+    return next((int(member.default) for member in msgspec.structs.fields(kind) if member.name == VERSION_KEY), 1)
 
 
 def is_present(path: Path, kind: type[Document]) -> bool:
     """Whether a file is of the present version of a document."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Version).schema_version == version_of(kind)
+        return decode(read_bytes(path), _Version).schema_version == version_of(kind)
     except (OSError, ValueError):
         return False
 
@@ -135,17 +150,17 @@ def read(
         RecordError: the file is missing, is no JSON, of another version or kind, or does not hold such a document.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RecordError("file is missing", where=path, next_step=next_step) from error
     except OSError as error:
         raise RecordError(f"file cannot be read ({error.strerror or error})", where=path) from error
     try:
-        version = msgspec.json.decode(content, type=_Version).schema_version
+        version = decode(content, _Version).schema_version
         check_version(version_of(kind) if version is msgspec.UNSET else version, path, version_of(kind), next_step)
         if issubclass(kind, File):
-            return msgspec.json.decode(content, type=kind)
-        fields = msgspec.json.decode(content, type=dict[str, Any])
+            return decode(content, kind)
+        fields = decode(content, dict[str, Any])
         return msgspec.convert({key: value for key, value in fields.items() if key != VERSION_KEY}, kind)
     except RecordError:  # of another version
         _refuse_other_kind(content, path, kind)
@@ -160,13 +175,13 @@ def read(
         ) from error
 
 
-#: What compressed files begin with.
+#: The first bytes of compressed files.
 _GZIP: Final = b"\x1f\x8b"
 
 
 def _refuse_other_kind(content: bytes, path: Path, wanted: type[Document]) -> None:
     """Raise `RecordError` if a file that could not be read as one kind of document is of another kind."""
-    # Imported by its name: it imports all documents, and for a message alone no training should depend on them.
+    # Imported by name and late: it imports all documents, and a training should not depend on them for a message.
     kinds = importlib.import_module("steptrace.documents.kinds")
 
     if content.startswith(_GZIP):
@@ -177,7 +192,7 @@ def _refuse_other_kind(content: bytes, path: Path, wanted: type[Document]) -> No
             next_step="steptrace analyze reads traces, and steptrace diff compares two of them",
         )
     try:
-        found = kinds.kind_of(msgspec.json.decode(content))
+        found = kinds.kind_of(decode(content, object))
     except ValueError:
         return
     if found is not None and found.document is not wanted:
@@ -205,6 +220,7 @@ class Column:
         is_place: whether it is the file of a place in the program: a page shows the row's `line`, `function` and `code`
             with it.
         table: whose rows its values number, from 0; None of any other value.
+        plain: whether its heading says it all, so that a page does not explain it.
     """
 
     name: str
@@ -219,6 +235,7 @@ class Column:
     local: bool = False
     is_place: bool = False
     table: TraceTable | None = None
+    plain: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -241,10 +258,25 @@ class Column:
 
 
 def column(
-    heading: str, meaning: str, unit: str | None = None, *, kind: Kind | None = None, centre: Centre = "median"
+    heading: str,
+    meaning: str,
+    unit: str | None = None,
+    *,
+    kind: Kind | None = None,
+    centre: Centre = "median",
+    plain: bool = False,
 ) -> msgspec.Meta:
-    """Declare figures, or words, that a page shows; `unit` where the name does not say it, `kind` of figures."""
-    return _meta(meaning, unit, heading=heading, kind=kind, centre=centre)
+    """Declare figures, or words, that a page shows.
+
+    Args:
+        heading: above the column.
+        meaning: what it is, for pages, schemas and docs.
+        unit: where the field's name does not say it.
+        kind: what its numbers are.
+        centre: how the values of several runs become one.
+        plain: whether the heading says it all, so that a page does not explain it.
+    """
+    return _meta(meaning, unit, heading=heading, kind=kind, centre=centre, plain=plain)
 
 
 def key(heading: str, meaning: str, unit: str | None = None, *, local: bool = False) -> msgspec.Meta:
@@ -253,7 +285,10 @@ def key(heading: str, meaning: str, unit: str | None = None, *, local: bool = Fa
 
 
 def place_key(heading: str, meaning: str) -> msgspec.Meta:
-    """Declare a key that is the file of a place in the program; the row has `line`, `function` and `code` as well."""
+    """Declare a key that is the file of a place in the program.
+
+    The row has `line` and `function` as well, and may have `code`.
+    """
     return _meta(meaning, None, heading=heading, is_key=True, is_place=True)
 
 
@@ -284,8 +319,8 @@ _DTYPES: Final = {int: "int64", float: "float64", str: "string", bool: "bool"}
 def columns_of(kind: type[Document]) -> tuple[Column, ...]:
     """The columns of a kind of row, in their order: all fields that say what they mean, without `InRuns`."""
     hints = get_type_hints(kind, include_extras=True)
-    every = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-    names = [(field, name) for field, name in every if hints[field] != InRuns]
+    fields = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    names = [(field, name) for field, name in fields if hints[field] != InRuns]
     metas = ((name, hints[field], getattr(hints[field], "__metadata__", (None,))[0]) for field, name in names)
     return tuple(_column(name, hint, meta) for name, hint, meta in metas if isinstance(meta, msgspec.Meta))
 
@@ -312,7 +347,7 @@ def is_described(kind: type[Document]) -> bool:
 
 
 def meaning_of(kind: type[Document]) -> str:
-    """What documents of a kind are, on one line.
+    """The declared meaning of a kind of document, on one line.
 
     Raises:
         KeyError: nothing describes the kind.
@@ -352,10 +387,10 @@ _Row = TypeVar("_Row", bound=Document)
 
 
 def by_key(rows: Sequence[_Row]) -> dict[Key, _Row]:
-    """Rows by what tells them apart; rows of a kind without keys all have the empty one."""
+    """Rows by the values of their keys; all rows of a kind without keys have the empty key."""
     return {tuple(column.of(row) for column in keys_of(type(row))): row for row in rows}
 
 
 def name_of(row: Document) -> str:
-    """What tells a row from others of its kind, beyond its trace too: its keys that are not local, nulls left out."""
+    """The values of a row's keys that are not local to one trace, without nulls."""
     return ", ".join(str(value) for key in keys_of(type(row)) if not key.local and (value := key.of(row)) is not None)

@@ -16,10 +16,10 @@ from steptrace.documents.base import Document, Row, column, described, field, ke
 class CollectiveName(Row, frozen=True):
     collective: Annotated[str, key("Collective", "`all_reduce`, ..., or the kernel's short name.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
-    count: Annotated[int, column("Calls", "How many.", kind="total")]
-    sum_ns: Annotated[int, column("Sum", "Summed length.", kind="total")]
-    median_ns: Annotated[float, column("Median", "Median length.", kind="mean")]
-    max_ns: Annotated[int, column("Longest", "Longest.", kind="max")]
+    count: Annotated[int, column("Calls", "How many.", kind="total", plain=True)]
+    sum_ns: Annotated[int, column("Sum", "Summed length.", kind="total", plain=True)]
+    median_ns: Annotated[float, column("Median", "Median length.", kind="mean", plain=True)]
+    max_ns: Annotated[int, column("Longest", "Longest.", kind="max", plain=True)]
     exposed_ns: Annotated[
         int | None,
         column(
@@ -66,8 +66,11 @@ class Collectives(Document, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Whether there is no collective."""
         return not self.count
+
+
+ExpectedBy = Literal["given", "published", "nvlink", "pcie"]
 
 
 class AllReduce(Document, frozen=True):
@@ -84,5 +87,20 @@ class AllReduce(Document, frozen=True):
         field(
             "Of the exposed time, waiting for other ranks; null unless other ranks' traces were read with this one.",
             kind="sum",
+        ),
+    ] = None
+    expected_ns: Annotated[
+        int | None,
+        field(
+            "What they should take one after another by their sizes, see `expected_by`; null where a size, the number "
+            "of ranks or the link is not known.",
+            kind="sum",
+        ),
+    ] = None
+    expected_by: Annotated[
+        ExpectedBy | None,
+        field(
+            "`given`: the bandwidth of `analyze --bandwidth`. `published`: NCCL's times on this GPU, on one machine. "
+            "`nvlink`, `pcie`: such times of another GPU, by the ratio of their links' data sheets."
         ),
     ] = None

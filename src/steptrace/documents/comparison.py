@@ -9,7 +9,8 @@ from msgspec.structs import asdict
 
 from steptrace.documents.base import Document, File, column, field
 from steptrace.documents.finding import Finding
-from steptrace.documents.run import Environment, StudyFile
+from steptrace.documents.run import Claim, Environment, SkippedVariant, StudyFile
+from steptrace.documents.syncs import AwaitedBranch, SiteRow
 from steptrace.documents.variant import RatioToBaseline, Statistic, StepTimes, VariantResult
 from steptrace.format import setting
 from steptrace.limits import NOISE_FLOOR
@@ -28,8 +29,8 @@ def is_measuring(override: str) -> bool:
 class Method(Document, frozen=True):
     """How intervals and verdicts were made."""
 
-    interval: Annotated[str, column("Interval", "The interval's method.")]
-    confidence: Annotated[float, column("Confidence", "Its confidence.", "share")]
+    interval: Annotated[str, column("Interval", "The interval's method.", plain=True)]
+    confidence: Annotated[float, column("Confidence", "Its confidence.", "share", plain=True)]
     noise_floor: Annotated[
         float,
         column(
@@ -41,6 +42,31 @@ class Method(Document, frozen=True):
     ]
     noise_floor_source: Annotated[str, column("Noise floor from", "`default`, or `A/A pair`.")]
     correction: Annotated[str, column("Correction for several candidates", "For the number of variants.")]
+    candidates: Annotated[int | None, field("That number; null in files that do not say it.")] = None
+
+
+#: Why a gate is broken, or was skipped.
+GateReasonCode = Literal[
+    "did_not_run",
+    "other_scale",
+    "other_machine",
+    "cannot_be_checked",
+    "not_equal",
+    "below",
+    "above",
+    "branch_not_followed",
+    "baseline_unusable",
+    "baseline_without_value",
+    "no_value_for_ratio",
+    "above_ratio",
+]
+
+
+class GateReason(Document, frozen=True):
+    """One reason why a gate is broken, or was skipped; `words.gates` makes the sentence."""
+
+    code: Annotated[GateReasonCode, field("Which.")]
+    figures: Annotated[dict[str, Any], field("Its figures, names and settings, by name.")]
 
 
 class GateOutcome(Document, frozen=True):
@@ -53,6 +79,29 @@ class GateOutcome(Document, frozen=True):
     value: Annotated[Any, field("The figure.")]
     outcome: Annotated[Literal["held", "broken", "skipped"], field("The outcome.")]
     text: Annotated[str, field("A sentence if it is not held.")]
+    reasons: Annotated[tuple[GateReason, ...], field("Why it is broken, or was skipped.")] = ()
+    counted: Annotated[
+        Literal["measured", "predicted"] | None, field("Of a count of syncs: whether it was measured or predicted.")
+    ] = None
+    sites: Annotated[tuple[SiteRow, ...], field("Of a broken count of syncs: the places that are not allowed.")] = ()
+    not_covered: Annotated[
+        tuple[AwaitedBranch, ...],
+        field("Of a predicted count: where the program waits for a step after the followed ones, unless allowed."),
+    ] = ()
+    followed_steps: Annotated[int | None, field("Of a predicted count: the followed steps, where known.")] = None
+
+
+class CheckedClaim(Claim, frozen=True, kw_only=True):
+    """A number that the source states, and ours."""
+
+    counted: Annotated[
+        float | None,
+        field("GPU activities per step launched within the label, or predicted operators; null if neither is known."),
+    ]
+    basis: Annotated[
+        Literal["measured", "predicted"] | None,
+        field("Whether a trace with GPU work counted, or the prediction; null without a count."),
+    ]
 
 
 class Comparison(StudyFile, frozen=True, kw_only=True):
@@ -74,19 +123,21 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     gates: tuple[GateOutcome, ...] = ()
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")] = None
+    skipped: Annotated[tuple[SkippedVariant, ...], field("Variants of the study's file that do not run here.")] = ()
+    claims: Annotated[tuple[CheckedClaim, ...], field("What its source states, with our count beside it.")] = ()
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """The scale, and the facts of the environment by name, which another result of the study may have otherwise."""
+        """The scale, and the facts of the environment by name: what may differ in another result of the study."""
         return {"scale": self.scale, **({} if self.environment is None else asdict(self.environment))}
 
     @property
     def machine(self) -> str | None:
         """The GPU, or the CPU where there is none."""
-        of = self.environment
-        if of is None or of.gpu is None:
-            return None if of is None else f"{of.cpu}, no GPU"
-        return f"{of.gpu_count} × {of.gpu}" if of.gpu_count > 1 else of.gpu
+        recorded = self.environment
+        if recorded is None or recorded.gpu is None:
+            return None if recorded is None else f"{recorded.cpu}, no GPU"
+        return f"{recorded.gpu_count} × {recorded.gpu}" if recorded.gpu_count > 1 else recorded.gpu
 
     @property
     def measured(self) -> tuple[VariantResult, ...]:
@@ -95,7 +146,7 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
 
     @property
     def statistic(self) -> Statistic:
-        """What is the step time of its variants: the median of the steps, or their mean."""
+        """The statistic of the variants' step times: the median of the steps, or their mean."""
         return next((v.step_ms.statistic for v in self.variants if v.step_ms is not None), "median")
 
     @property
@@ -108,7 +159,7 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         return next((variant for variant in self.variants if variant.name == name), None)
 
     def changes(self, variant: VariantResult) -> tuple[list[str], list[str]]:
-        """The overrides to set in its baseline to get the variant, and those to remove; not how it is measured."""
+        """The overrides to set and to remove in the baseline to get the variant, without those of the measurement."""
         baseline = self.variant(variant.baseline)
         now, before = (
             [] if v is None else [t for t in v.overrides if not is_measuring(t)] for v in (variant, baseline)
@@ -118,7 +169,7 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         return new, [text for text in before if text not in now and key_of(text) not in keys]
 
     def changed(self, variant: VariantResult) -> int:
-        """How many overrides a variant adds to its baseline's: the fewer, the simpler; one less is the default."""
+        """How many overrides to set in the baseline to get the variant: the fewer, the simpler."""
         return len(self.changes(variant)[0])
 
     @property
@@ -131,12 +182,12 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         return "predicted", {name: count for name, count in predicted.items() if count is not None}
 
     def fastest(self) -> VariantResult | None:
-        """The variant that is faster than its baseline by most, None without one.
+        """The variant with the largest ratio among those that are faster than their baseline; None without one.
 
-        One that cannot be used only where no other is faster.
+        A variant that cannot be used is returned only if no other one is faster.
         """
         faster = [(v, v.ratio.value) for v in self.variants if v.ratio is not None and v.verdict == "faster"]
-        best = max(faster, key=lambda one: (one[0].can_be_used, one[1]), default=None)
+        best = max(faster, key=lambda item: (item[0].can_be_used, item[1]), default=None)
         return None if best is None else best[0]
 
 
@@ -175,6 +226,33 @@ class Result(Document, frozen=True):
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")]
     machine: Annotated[str, field("GPU, or processor, and scale.")]
     step_ms: Annotated[dict[str, StepTimes | None], field("Step times by variant.")]
+    torch: Annotated[str | None, field("Version of PyTorch.")] = None
+    steptrace: Annotated[str | None, field("Version of steptrace.")] = None
+
+
+#: Figures of a variant that are held against those of an earlier result: paths into `variants`.
+FigureOfChange = Literal[
+    "status",
+    "equivalence.status",
+    "ratio.verdict",
+    "syncs.measured_per_step",
+    "syncs.predicted_per_step",
+    "operators_per_step",
+    "kernels_per_step",
+    "peak_allocated_bytes",
+    "gpu_busy_pct",
+    "input.share",
+    "profiled_over_unprofiled",
+]
+#: What to read with care where two results are compared.
+ChangeNoteCode = Literal["same_result", "other_scale", "means", "reconfigured", "too_uneven", "runs_apart"]
+
+
+class ChangeNote(Document, frozen=True):
+    """One thing to read with care; `words.results` makes the sentence."""
+
+    code: Annotated[ChangeNoteCode, field("Which.")]
+    figures: Annotated[dict[str, Any], field("Its figures and names, by name.")]
 
 
 class Difference(Document, frozen=True):
@@ -183,6 +261,11 @@ class Difference(Document, frozen=True):
     name: Annotated[str, field("The figure, or the key of the environment.")]
     before: str | None
     now: str | None
+    figure: Annotated[FigureOfChange | None, field("The figure, a path into `variants`; null of the environment.")] = (
+        None
+    )
+    before_value: Annotated[str | float | bool | None, field("The value that `before` says.")] = None
+    now_value: Annotated[str | float | bool | None, field("The value that `now` says.")] = None
 
 
 class VariantChange(Document, frozen=True):
@@ -206,7 +289,7 @@ class VariantChange(Document, frozen=True):
 
 
 class Change(Document, frozen=True):
-    """What changed from one result to the next."""
+    """The changes from one result to the next."""
 
     variants: tuple[VariantChange, ...]
     environment: Annotated[tuple[Difference, ...], field("Keys of the environment that differ, and the scale.")]
@@ -215,11 +298,13 @@ class Change(Document, frozen=True):
     findings_before: Annotated[tuple[str, ...], field("Findings of the result before alone.")]
     findings_now: Annotated[tuple[str, ...], field("Findings of this result alone.")]
     notes: Annotated[tuple[str, ...], field("What to read with care.")]
+    remarks: Annotated[tuple[ChangeNote, ...], field("The facts of `notes`.")] = ()
 
 
 class ComparedResults(File, frozen=True, kw_only=True):
     """The content of compare.json."""
 
+    kind: Annotated[Literal["compare"], field("The command that wrote it.")] = "compare"
     study: Annotated[str, field("Name of the study.")]
     title: Annotated[str, field("Its title.")]
     results: Annotated[tuple[Result, ...], field("In the order in which they were named.")]

@@ -11,7 +11,7 @@ class CopyRate(Document, frozen=True):
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     kind: Annotated[str, key("Kind", "The copy as recorded, such as `Memcpy HtoD (Pinned -> Device)`, or `Memset`.")]
     ts: Annotated[int, key("At", "Instant.", local=True)]
-    running: Annotated[int, column("Running", "Copies under way.")]
+    running: Annotated[int, column("Running", "Copies under way.", plain=True)]
     bytes_per_second: Annotated[float, column("Rate", "Sum of their rates, each its bytes over its length.")]
 
 
@@ -25,7 +25,7 @@ class CopyRate(Document, frozen=True):
 class Copy(Row, frozen=True):
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     kind: Annotated[str, key("Kind", "The copy as recorded, or `Memset`.")]
-    count: Annotated[int, column("Count", "How many.", kind="total")]
+    count: Annotated[int, column("Count", "How many.", kind="total", plain=True)]
     unsized: Annotated[
         int, column("Without bytes", "Of these, without bytes or length: no part of the rates.", kind="total")
     ]

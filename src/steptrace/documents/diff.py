@@ -1,7 +1,7 @@
 """diff.json: two traces, or two jobs' ranks, side by side. Totals are per step; what a side cannot show is null."""
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 
@@ -44,7 +44,7 @@ class RowChange(Document, frozen=True):
 
 
 class MeasuredSide(Document, frozen=True):
-    """What `steptrace run`, or a variant's runs, measured without the profiler, and what was predicted."""
+    """Figures of `steptrace run`, or of a variant's runs: those measured without the profiler, and predicted ones."""
 
     runs: Annotated[int, field("Runs; one has no interval.")]
     steps: Annotated[int, field("Timed steps of all runs.")]
@@ -83,13 +83,48 @@ class DiffSide(Document, frozen=True):
     devices: Annotated[tuple[str, ...], field("Names of its GPUs.")]
 
 
+class DiffCause(Document, frozen=True, kw_only=True):
+    """The largest parts of the difference; `words.diff` makes the sentence."""
+
+    lacking: Annotated[
+        Literal["a", "b", "both"] | None, field("The side without profiled steps; then nothing else is known.")
+    ] = None
+    a_ns: Annotated[float | None, field("Length of a profiled step of A, or of its trace.")] = None
+    b_ns: Annotated[float | None, field("Length of a profiled step of B, or of its trace.")] = None
+    whole_traces: Annotated[bool, field("Whether whole traces are compared, since a side marks no steps.")] = False
+    is_same: Annotated[bool, field("Whether the difference is below the noise floor.")] = False
+    part: Annotated[str | None, field("The part of the step that makes most of it: a key of `parts_ns`.")] = None
+    part_ns: Annotated[float | None, field("How much longer that part is in B.")] = None
+    row: Annotated[str | None, field("The kernel, operator or sync that changes most in the same direction.")] = None
+    place: Annotated[str | None, field("Its place, if it has one.")] = None
+    row_ns: Annotated[float | None, field("How much longer it takes in B.")] = None
+
+
+#: What makes two sides hard to compare.
+DiffNoteCode = Literal[
+    "other_gpus",
+    "other_numbers_of_traces",
+    "few_kernels_of_both",
+    "few_steps",
+    "unprofiled_steps",
+    "profiler_slows_one_side",
+]
+
+
+class DiffNote(Document, frozen=True):
+    """One thing that makes two sides hard to compare; `words.diff` makes the sentence."""
+
+    code: Annotated[DiffNoteCode, field("Which.")]
+    figures: Annotated[dict[str, Any], field("Its figures and names, by name.")]
+
+
 #: What both sides must have so that a topic is compared.
 Needs = Literal["gpu_work", "gpu_work_with_lines", "profiled_steps"]
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What every diff compares: a field of `Diff`.
+    """A topic that every diff compares: a field of `Diff`.
 
     Attributes:
         name: of the field.
@@ -130,6 +165,8 @@ class Diff(File, frozen=True, kw_only=True):
         field("Of the subjects of a trace that are one table, by their names, those that changed."),
     ]
 
+    cause_figures: Annotated[DiffCause | None, field("The facts of `cause`; null in older files.")] = None
+    remarks: Annotated[tuple[DiffNote, ...], field("The facts of `notes`.")] = ()
     measured: Annotated[
         MeasuredDiff | None, field("Without the profiler; null unless a side is a result of `steptrace run`.")
     ] = None

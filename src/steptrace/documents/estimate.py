@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from steptrace import format as fmt
+
 #: The name of compiled code among what a prediction could not judge: it is followed as if it were not compiled.
 COMPILED: Final = "torch.compile"
 #: A sync among the positions of a prediction's `queue`.
@@ -23,6 +25,23 @@ class TensorSpec:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredCost:
+    """What a custom operator costs, as its library or program declares it: see `steptrace.operator_cost`.
+
+    Attributes:
+        flop: floating-point operations of one call; None if only a formula of `torch.utils.flop_counter` may say it.
+        bytes: bytes that one call reads and writes; None if its tensors' bytes stand for them.
+        launches: kernels that one call launches.
+        arithmetic: the type that it computes in, such as `float32`; None if its tensors' type stands for it.
+    """
+
+    flop: float | None = None
+    bytes: float | None = None
+    launches: int = 1
+    arithmetic: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +65,7 @@ class OperatorCalls:
         torch: the release of PyTorch that was followed, such as (2, 13); None if unknown, then the launches are those
             of 2.13.
         cuda: the first number of the CUDA version of that build, such as 13; None if unknown, then 13.
+        cost: the declared cost of a custom operator; None without one.
     """
 
     name: str
@@ -61,6 +81,7 @@ class OperatorCalls:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     torch: tuple[int, int] | None = None
     cuda: int | None = None
+    cost: DeclaredCost | None = None
 
 
 #: A lowest and a highest value.
@@ -131,6 +152,37 @@ class ClassWork:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClassSaving:
+    """What kernels of one class take less in a step than in another one.
+
+    Attributes:
+        kind: the class, as `ClassWork.kind`.
+        saved_ms: the other step's less this one's, with the same draws.
+    """
+
+    kind: str
+    saved_ms: Band
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartSaving:
+    """What a part of an estimated step takes less than in another one, with the same draws.
+
+    Attributes:
+        part: `compute` and `copies` are work of the GPU, `idle_host` its waiting for launches, `idle_sync` what syncs
+            add, `exposed_comm` kernels waiting for collectives.
+        kind: the class of kernels, as `ClassWork.kind`; None of other parts, and of all kernels that are not named.
+        mean_ms: mean over the draws; those of all parts add up to the difference of the means of both steps.
+        saved_ms: its range.
+    """
+
+    part: str
+    kind: str | None
+    mean_ms: float
+    saved_ms: Band
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairedDifference:
     """What a step saves against another one, computed with the same draws, so that what both share cancels.
 
@@ -139,12 +191,21 @@ class PairedDifference:
         saved_ms: the baseline's step less this one's; below 0 where this one is slower.
         times_as_fast: the baseline's step over this one's.
         faster_pct: share of the draws in which this one is faster.
+        gpu_saved_ms: the baseline's GPU work less this one's.
+        gpu_classes: the classes of kernels that make at least a tenth of that in the middle of the draws, the largest
+            first.
+        mean_ms: mean over the draws of the baseline's step, and of this one's; None in files of earlier versions.
+        parts: where the difference lies: classes of kernels that make at least a tenth of it, and the other parts.
     """
 
     baseline: str
     saved_ms: Band
     times_as_fast: Band
     faster_pct: float
+    gpu_saved_ms: Band | None = None
+    gpu_classes: tuple[ClassSaving, ...] = ()
+    mean_ms: tuple[float, float] | None = None
+    parts: tuple[PartSaving, ...] = ()
 
     @property
     def is_faster(self) -> bool:
@@ -155,6 +216,34 @@ class PairedDifference:
     def is_slower(self) -> bool:
         """Whether it is estimated to be slower."""
         return self.saved_ms[1] < 0
+
+
+#: The name of the same step without torch.compile, as the baseline of a difference.
+UNCOMPILED: Final = "uncompiled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledEstimate:
+    """What compiling changes in a step that has compiled code.
+
+    Attributes:
+        graphs: that Dynamo makes of the code.
+        step_ms: of the step with compiled code.
+        gpu_ms: the same of the GPU's work.
+        launches: kernels, copies and fills that the host launches per step with compiled code.
+        launches_uncompiled: the same without torch.compile.
+        peak_memory_bytes: about: the peak of the uncompiled step, less what compiled code keeps less for its backward
+            pass; None where that is not known.
+        difference: to the same step without torch.compile.
+    """
+
+    graphs: int
+    launches_uncompiled: float
+    difference: PairedDifference
+    step_ms: Band | None = None
+    gpu_ms: Band | None = None
+    launches: float | None = None
+    peak_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +282,11 @@ class Estimate:
         difference: to the baseline of a study; None of the baseline itself.
         behind: to the variant whose step is the shortest in the middle of the draws; None of that one.
         uncompiled_ms: of a step with compiled code the step without torch.compile; its high end is an upper bound.
+        fused_ms: of a step with compiled code whose kernels are not known the step as if nothing but products,
+            convolutions and attention were left of it; its low end is a lower bound.
         lines: those that launch something, most launches first; none with compiled code.
+        compiled: what compiling changes; None without compiled code, or where its kernels are not known. Of a program
+            that compiles nothing and was asked what that would give, all else is of the program as it is.
     """
 
     gpu: str
@@ -213,6 +306,7 @@ class Estimate:
     not_estimated: tuple[NotEstimated, ...]
     assumed: tuple[NotEstimated, ...] = ()
     uncompiled_ms: Band | None = None
+    fused_ms: Band | None = None
     lines: tuple[LineLaunches, ...] = ()
     tested_pct: float | None = None
     samples_per_s: Band | None = None
@@ -224,8 +318,28 @@ class Estimate:
     communication_bytes: float | None = None
     difference: PairedDifference | None = None
     behind: PairedDifference | None = None
+    compiled: CompiledEstimate | None = None
+
+    def __str__(self) -> str:
+        """The GPU, its band of step times, what limits them, launches, syncs and memory, on one line."""
+        step = f"not estimated: {self.reason}" if self.step_ms is None else fmt.band_ms(*self.step_ms)
+        parts = [f"{self.gpu}: step {step}"]
+        if self.gpu_ms is not None:
+            parts.append(f"GPU work {fmt.band_ms(*self.gpu_ms)}")
+        if self.gpu_busy_pct is not None:
+            parts.append(f"GPU busy {fmt.band_percent(*self.gpu_busy_pct)}")
+        if self.limited_by is not None:
+            parts.append(f"limited by {self.limited_by}")
+        if self.launches is not None:
+            parts.append(
+                fmt.plural(self.launches, "launch") if self.launches == 1 else f"{fmt.count(self.launches)} launches"
+            )
+        parts.append(fmt.plural(self.syncs, "sync"))
+        if self.peak_memory_bytes is not None:
+            parts.append(f"peak memory {fmt.size_bytes(self.peak_memory_bytes)}")
+        return ", ".join(parts)
 
     @property
     def is_compiled(self) -> bool:
         """Whether the step has compiled code."""
-        return any(one.name == COMPILED for one in self.not_estimated)
+        return any(missing.name == COMPILED for missing in self.not_estimated)

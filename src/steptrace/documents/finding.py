@@ -1,6 +1,8 @@
 """A finding, as it stands in summary.json and comparison.json."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 from steptrace.documents.base import Document, column, field
 
@@ -8,9 +10,6 @@ from steptrace.documents.base import Document, column, field
 ANSWER: Final = "which_variant"
 #: The rule of the syncs that a GPU would see, where none has measured.
 PREDICTED_SYNCS: Final = "predicted_syncs"
-
-#: Rules whose advice is about several lines: the source of such a finding is the first line to look at.
-OF_SEVERAL_LINES: Final = frozenset({"syncs_together"})
 
 Severity = Literal["info", "warning", "high"]
 #: The severest first.
@@ -43,7 +42,7 @@ class Finding(Document, frozen=True):
     ]
     source: Annotated[Source | None, field("Line of code, or rank.")]
     evidence: Annotated[tuple[str, ...], field("The figures behind the claim.")]
-    advice: Annotated[str, field("What to do.")]
+    advice: Annotated[str, field("What to do, and what else there is to know.")]
     counter_check: Annotated[str, field("What would show that the claim is wrong.")]
     variant: Annotated[str | None, field("Variant concerned; null for the whole study, or a trace.")]
     cost_share: Annotated[
@@ -52,3 +51,23 @@ class Finding(Document, frozen=True):
     basis: Annotated[str | None, field("Where the rule's thresholds come from.")] = None
     study: Annotated[str | None, field("The study that demonstrates it.")] = None
     condition: Annotated[str | None, field("When the rule fires.")] = None
+    figures: Annotated[
+        dict[str, Any],
+        field("The facts that claim, evidence, advice and counter-check are made of; by rule in docs/findings.md."),
+    ] = msgspec.field(default_factory=dict)
+    on_path_ns: Annotated[
+        float | None,
+        field("GPU work on the critical path of a step, where that is less than the finding would cost by itself."),
+    ] = None
+    ranks: Annotated[
+        tuple[int, ...],
+        field("Of a finding in several ranks' traces: the ranks that have it. The rest is of the rank in `source`."),
+    ] = ()
+    advice_parts: Annotated[
+        tuple[str, ...],
+        field("The advice in parts. The first one says in a sentence what to do. Empty in files of older versions."),
+    ] = ()
+    profile_slower: Annotated[
+        float | None,
+        field("Profiled over unprofiled step time, where that is why the finding has no cost."),
+    ] = None

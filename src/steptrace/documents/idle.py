@@ -6,6 +6,9 @@ from steptrace.documents.base import Document, Row, column, described, field, ke
 from steptrace.format import duration
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 
+#: What the host does while the GPU is idle. Where Python stacks were recorded, what is outside operators is Python.
+HostActivity = Literal["outside_operators", "python", "operators", "runtime_calls"]
+
 
 @described("The gaps before the activities of one stream, summed by category, as Holistic Trace Analysis has them.")
 class StreamIdle(Row, frozen=True):
@@ -25,7 +28,7 @@ class StreamIdle(Row, frozen=True):
             "Idle, short gaps", f"Other gaps under {duration(KERNEL_WAIT_BELOW_NS)}; HTA: kernel wait.", kind="total"
         ),
     ]
-    other_ns: Annotated[int, column("Idle, other", "The rest.", kind="total")]
+    other_ns: Annotated[int, column("Idle, other", "The rest.", kind="total", plain=True)]
 
 
 @described("The gaps of one cause that activities of one operator ended.")
@@ -33,9 +36,9 @@ class IdleEnding(Document, frozen=True):
     cause: Annotated[str, key("Cause", "`sync`, `loader`, `host`, `dependency`, `between_kernels` or `unknown`.")]
     op: Annotated[str | None, key("Operator whose work came next", "The operator whose work ended the gaps.")]
     label: Annotated[str | None, key("Label", "The innermost label that launched it.")]
-    gaps: Annotated[int, column("Gaps", "How many.", kind="total")]
-    idle_ns: Annotated[int, column("Idle", "Their summed length.", kind="total")]
-    longest_ns: Annotated[int, column("Longest", "The longest.", kind="max")]
+    gaps: Annotated[int, column("Gaps", "How many.", kind="total", plain=True)]
+    idle_ns: Annotated[int, column("Idle", "Their summed length.", kind="total", plain=True)]
+    longest_ns: Annotated[int, column("Longest", "The longest.", kind="max", plain=True)]
 
 
 @described(
@@ -44,7 +47,7 @@ class IdleEnding(Document, frozen=True):
 )
 class IdleGap(Document, frozen=True):
     ts: Annotated[int, column("At", "Start of the gap.", kind="first")]
-    dur: Annotated[int, column("Length", "Length.", kind="first")]
+    dur: Annotated[int, column("Length", "Length.", kind="first", plain=True)]
     cause: Annotated[
         str,
         column(
@@ -72,7 +75,9 @@ class IdleGap(Document, frozen=True):
 class Idle(Document, frozen=True):
     by_stream: Annotated[tuple[StreamIdle, ...], field("Per stream, as Holistic Trace Analysis sorts it.")]
     gaps: Annotated[int | None, field("Number of gaps.", kind="sum")]
-    ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.", kind="first")]
+    ended_by: Annotated[
+        tuple[IdleEnding, ...], field("The first work after the gaps, most idle time first.", kind="first")
+    ]
     longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.", kind="first")]
 
     @property

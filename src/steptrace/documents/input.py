@@ -32,8 +32,8 @@ class Input(Document, frozen=True):
     source: Annotated[Literal["loader", "label"] | None, field("What tells of waits: a DataLoader, or our label.")]
     steps: Annotated[int | None, field("Steps; null for a trace without.", kind="sum")]
     window_ns: Annotated[int, field("Time of the steps, or of the trace.", kind="sum")]
-    waits: Annotated[int | None, column("Waits", "Waits.", kind="total")]
-    wait_ns: Annotated[int | None, column("Waiting", "Time in them.", kind="total")]
+    waits: Annotated[int | None, column("Waits", "Waits.", kind="total", plain=True)]
+    wait_ns: Annotated[int | None, column("Waiting", "Time in them.", kind="total", plain=True)]
     gpu_idle_wait_ns: Annotated[
         int | None, column("Waiting with the GPU idle", "Of that, with the GPU idle.", kind="total")
     ]

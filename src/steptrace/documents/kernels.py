@@ -20,12 +20,12 @@ class KernelName(Row, frozen=True):
     class_: Annotated[str, key("Class", "`compute`, `comm` (collectives) or `memory` (memcpy and memset).")] = (
         msgspec.field(name="class")
     )
-    count: Annotated[int, column("Calls", "Activities.", kind="total")]
+    count: Annotated[int, column("Calls", "Activities.", kind="total", plain=True)]
     sum_ns: Annotated[int, column("Sum", "Sum of their lengths.", kind="total")]
-    mean_ns: Annotated[float, column("Mean", "Mean length.", kind="mean")]
+    mean_ns: Annotated[float, column("Mean", "Mean length.", kind="mean", plain=True)]
     median_ns: Annotated[float, field("Median length.", kind="mean")]
     min_ns: Annotated[int, field("Shortest.", kind="min")]
-    max_ns: Annotated[int, column("Longest", "Longest.", kind="max")]
+    max_ns: Annotated[int, column("Longest", "Longest.", kind="max", plain=True)]
     std_ns: Annotated[float | None, field("Standard deviation of the sample; null for one activity.", kind="mean")]
     share: Annotated[
         float,
@@ -59,7 +59,7 @@ class KernelFormat(Document, frozen=True):
     tensor_core: Annotated[str, column("Tensor cores", "Whether it runs on tensor cores: `yes`, `no` or `unknown`.")]
     eligible: Annotated[bool, field("Whether its arithmetic is such as tensor cores do.")]
     tf32: Annotated[bool, column("TF32", "Whether its products are in TF32.")]
-    count: Annotated[int, column("Calls", "Kernels.", kind="sum")]
+    count: Annotated[int, column("Calls", "Kernels.", kind="sum", plain=True)]
     ns: Annotated[int, column("Time", "Sum of their lengths.", kind="total")]
 
 
@@ -96,17 +96,17 @@ class Precision(Document, frozen=True):
 
     @property
     def tf32_share(self) -> float:
-        """Of the time of all compute kernels, that in TF32 products."""
+        """The time of TF32 products as a share of the time of all compute kernels."""
         return self.tf32_ns / (sum(self.kernel_ns.values()) or 1)
 
     @property
     def tensor_core_share(self) -> float | None:
-        """Of the matrix work, what is on tensor cores; None without such work."""
+        """The share of the matrix work that runs on tensor cores; None without such work."""
         return self.tensor_core_ns / self.tensor_core_eligible_ns if self.tensor_core_eligible_ns else None
 
     @property
     def tensor_core_unknown_share(self) -> float | None:
-        """Of the matrix work, what no name tells; None without such work."""
+        """The share of the matrix work whose kernels' names do not say where it runs; None without such work."""
         return self.tensor_core_unknown_ns / self.tensor_core_eligible_ns if self.tensor_core_eligible_ns else None
 
 
@@ -141,5 +141,5 @@ class Sequence(Document, frozen=True):
         ),
     ]
     host_ns: Annotated[int, column("Host time", "Lengths of the calls on the host.", kind="total")]
-    kernels: Annotated[tuple[SequenceEntry, ...], column("Activities in order", "The activities.")]
+    kernels: Annotated[tuple[SequenceEntry, ...], column("Activities in order", "The activities.", plain=True)]
     left_out: Annotated[int, field("Entries beyond the first that are listed.", kind="sum")]

@@ -1,6 +1,6 @@
-"""Which kind of file somebody has named: files do not say it, but their keys do.
+"""Recognises the kind of a JSON file by its keys.
 
-For messages alone: where a file does not hold what was asked for, they say what it is and which command takes it.
+Only error messages use this: if a file is not of the expected kind, they say what it is and which command takes it.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Final
 
 from steptrace.documents.base import Document
 
-#: A file of a kind, also of another version, has so many of the kind's keys, and so many of its keys are the kind's.
+#: A file is of a kind, or of another version of it, if this share of the keys of both is common.
 _ALIKE: Final = 0.6
 
 
@@ -35,7 +35,7 @@ class FileKind:
     document: type[Document] | None = None
 
     def likeness(self, keys: frozenset[str]) -> float:
-        """How well the keys of some content fit, 0 to 1: the share of those that both have."""
+        """How well the keys of some content fit: the share of keys that both have, 0 to 1."""
         known = self.keys | self.further
         return len(keys & known) / len((keys - known) | self.keys | (keys & known))
 
@@ -58,6 +58,7 @@ def kinds() -> tuple[FileKind, ...]:
     from steptrace.documents.diff import Diff
     from steptrace.documents.prediction import PredictedStep
     from steptrace.documents.run import Communication, PlannedStudy, RunMemory, RunRecord, Status
+    from steptrace.documents.snapshot import MemorySnapshots
     from steptrace.documents.summary import Summary
 
     a_run = "a run's folder is read as a whole"
@@ -74,6 +75,7 @@ def kinds() -> tuple[FileKind, ...]:
         _of(Communication, "communication.json", "what the ranks of a run tell each other", a_run),
         _of(PlannedStudy, "study.json", "the plan of a study", "name the comparison.json beside it"),
         _of(PredictedStep, "prediction.json", "a prediction", _DIFF),
+        _of(MemorySnapshots, "snapshot.json", "what memory snapshots say", "open report.html beside it"),
     )
 
 
@@ -86,7 +88,7 @@ def _of(kind: type[Document], name: str, holds: str, next_step: str) -> FileKind
 
 
 def kind_of(content: object) -> FileKind | None:
-    """The kind of file that a JSON value is the content of, of any version; None if it is none of them."""
+    """The kind of file that a JSON value comes from, whatever its version; None if it is of no known kind."""
     if not isinstance(content, Mapping):
         return None
     keys = frozenset(map(str, content)) - {"schema_version"}

@@ -11,12 +11,12 @@ class Distribution(Document, frozen=True):
     """One time of all launches."""
 
     sum: Annotated[int, field("Sum.", kind="sum")]
-    median: Annotated[float, column("Median", "Median.", "ns", kind="mean")]
-    p95: Annotated[float, column("p95", "95th percentile.", "ns", kind="mean")]
-    max: Annotated[int, column("Longest", "Largest.", "ns", kind="max")]
+    median: Annotated[float, column("Median", "Median.", "ns", kind="mean", plain=True)]
+    p95: Annotated[float, column("p95", "95th percentile.", "ns", kind="mean", plain=True)]
+    max: Annotated[int, column("Longest", "Largest.", "ns", kind="max", plain=True)]
 
 
-#: What is said of the launches of a call, and of all.
+#: The figures of the launches of one call, and of all calls.
 _Short = Annotated[int, column("Short kernels", "Launches whose work takes less time than the call.", kind="total")]
 _Slow = Annotated[int, column("Slow launches", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", kind="total")]
 _Excess = Annotated[
@@ -28,7 +28,7 @@ _Excess = Annotated[
 class LaunchCall(Row, frozen=True):
     call: Annotated[str, key("Call", "Name of the call.")]
     kind: Annotated[str, key("Kind", "`kernel`, `graph`, `copy` or `set`.")]
-    count: Annotated[int, column("Launches", "Launches.", kind="total")]
+    count: Annotated[int, column("Launches", "Launches.", kind="total", plain=True)]
     activities: Annotated[int, column("Activities", "GPU activities they caused.", kind="total")]
     host_ns: Annotated[int, column("Host time", "Summed length of the calls.", kind="total")]
     device_ns: Annotated[int, column("GPU time", "Summed time of their work.", kind="total")]
@@ -52,9 +52,9 @@ class LaunchCall(Row, frozen=True):
     """
 )
 class Launches(Document, frozen=True):
-    count: Annotated[int, column("Launches", "Launching calls.", kind="total")]
+    count: Annotated[int, column("Launches", "Launching calls.", kind="total", plain=True)]
     activities: Annotated[int, column("GPU activities", "GPU activities with a known launch.", kind="total")]
-    unlinked: Annotated[int, column("Activities without launch", "GPU activities without.", kind="sum")]
+    unlinked: Annotated[int, column("Activities without launch", "GPU activities without.", kind="sum", plain=True)]
     short_kernels: _Short
     slow_launches: _Slow
     excess_delays: _Excess

@@ -1,11 +1,23 @@
 """Figures of memory."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from steptrace.documents.base import Document, Row, column, described, field, key, place_key
 
+#: What memory is held for, in the order of pages.
+MEMORY_CATEGORIES: Final = (
+    "parameters",
+    "gradients",
+    "optimizer_state",
+    "activations",
+    "inputs",
+    "workspaces",
+    "temporary",
+    "unknown",
+)
 
-@described("Blocks of one origin that are live at the peak.")
+
+@described("Live blocks of one origin.")
 class AtPeak(Document, frozen=True):
     category: Annotated[
         str,
@@ -25,7 +37,7 @@ class AtPeak(Document, frozen=True):
     blocks: Annotated[
         int | None, column("Blocks", "Number of blocks; not measured where only their sum is known.", kind="sum")
     ]
-    bytes: Annotated[int, column("Bytes", "Their bytes, summed.", kind="sum")]
+    bytes: Annotated[int, column("Bytes", "Their bytes, summed.", kind="sum", plain=True)]
 
 
 @described("The peak of one device's memory; of several runs that of the run with the highest peak.")
@@ -91,3 +103,15 @@ class DeviceMemory(Row, frozen=True):
         tuple[tuple[int, int, int | None], ...],
         field("Instant (ns), allocated, reserved (B), a point each.", kind="first"),
     ]
+    step_end_bytes: Annotated[
+        tuple[int, ...] | None,
+        field("Bytes live at the end of each step on the host; null for a trace without steps.", kind="first"),
+    ] = None
+    stays: Annotated[
+        tuple[AtPeak, ...],
+        field(
+            "Blocks that a step allocated and that are live at the end of the last step, without that step's own, by "
+            "origin, largest first.",
+            kind="first",
+        ),
+    ] = ()

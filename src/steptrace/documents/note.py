@@ -1,11 +1,10 @@
-"""What to read with care in a run, a variant or a trace: a code with its figures. `words.notes` makes the sentence."""
+"""Notes on what to read with care in a run, a variant or a trace. `words.notes` makes their sentences."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, get_args
 
 from steptrace.documents.base import Document, field
 
-#: What a measured run says of itself.
+#: Notes of a measured run.
 RunNoteCode = Literal[
     "fewer_timed_steps",
     "fewer_profiled_steps",
@@ -21,11 +20,11 @@ RunNoteCode = Literal[
     "steps_skipped",
     "ended_early",
 ]
-#: In which way steps or runs are uneven: what the finding `noise` is about.
+#: Notes on uneven steps or runs, which the finding `noise` is about.
 UnevenCode = Literal["uneven_steps", "runs_differ", "drift", "outliers"]
-#: Why a variant has no verdict.
+#: Notes on why a variant has no verdict.
 NoVerdictCode = Literal["too_few_runs", "too_uneven"]
-#: What a comparison says of a variant.
+#: Notes of a comparison on a variant.
 VariantNoteCode = Literal[
     "runs_missing",
     "trace_not_analysed",
@@ -44,8 +43,8 @@ VariantNoteCode = Literal[
     "nothing_predicted",
     "trace_quality",
 ]
-#: What the reader of a trace has done with its events.
-ReaderNoteCode = Literal["texts_repaired", "events_not_read", "impossible_events"]
+#: Notes of the reader of a trace on its events.
+ReaderNoteCode = Literal["texts_repaired", "parts_left_out", "events_not_read", "impossible_events"]
 NoteCode = Literal[RunNoteCode, UnevenCode, NoVerdictCode, VariantNoteCode, ReaderNoteCode]
 
 NO_VERDICT: Final[frozenset[str]] = frozenset(get_args(NoVerdictCode))
@@ -62,9 +61,3 @@ class Note(Document, frozen=True):
 def note(code: NoteCode, **figures: Any) -> Note:
     """A note with its figures."""
     return Note(code=code, figures=figures)
-
-
-def notes_of(recorded: object) -> tuple[Note, ...]:
-    """The notes that a process has recorded as plain data."""
-    items = recorded if isinstance(recorded, list | tuple) else ()
-    return tuple(Note(code=item["code"], figures=dict(item["figures"])) for item in items if isinstance(item, Mapping))

@@ -1,11 +1,11 @@
-"""The first look: where a step goes, and the operators that take it."""
+"""The parts of a step's time, and the operators that take it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import Document, column, described, field, key
 
-#: Of a whole that is divided: the part's name to its time in ns.
+#: The time of each part of a whole in ns, by the part's name.
 PartTimes = dict[str, int]
 
 #: Why a GPU is idle, as a sentence goes on after "idle".
@@ -20,6 +20,8 @@ IDLE_CAUSES: Final[Mapping[str, str]] = {
 _NAMES: Final[Mapping[str, str]] = {
     "compute": "compute",
     "exposed_comm": "exposed communication",
+    "exposed_wait": "waiting for other ranks",
+    "exposed_transfer": "exposed communication without waiting",
     "exposed_memory": "exposed copies and memsets",
     **{f"idle_{cause}": f"idle {why}" for cause, why in IDLE_CAUSES.items()},
     "bits8": "8-bit or less",
@@ -31,7 +33,7 @@ _NAMES: Final[Mapping[str, str]] = {
 
 
 def part_name(part: str) -> str:
-    """What pages and messages call a part of a whole, a step's time or a memory: `idle_sync` is "idle after a sync"."""
+    """The name of a part of a step's time, or of memory, in words: "idle after a sync" for `idle_sync`."""
     return _NAMES.get(part, part.replace("_", " "))
 
 
@@ -59,6 +61,13 @@ class TopOperator(Document, frozen=True):
             kind="share",
         ),
     ]
+
+
+class StepParts(Document, frozen=True):
+    """Where the time of one step goes."""
+
+    index: Annotated[int, field("The N of `ProfilerStep#N`.")]
+    parts_ns: Annotated[PartTimes, field("Its time by part. The steps' add up to those of all together.")]
 
 
 @described("How long a step takes, where that time goes, and what takes it; the parts add up to the window.")
@@ -90,6 +99,10 @@ class Overview(Document, frozen=True):
             centre="mean",
         ),
     ] = None
+
+    by_step: Annotated[
+        tuple[StepParts, ...], field("The same parts of each step, in their order; none without steps.", kind="first")
+    ] = ()
 
     @property
     def of_step(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A variant's figure by its name, which gates hold against limits.
+"""Finds a figure of a variant by its name. Gates compare such figures with limits.
 
 The name is a path: of an object the field, of rows the keys that tell one from another (`trace.labels.loss`,
 `trace.queues.7`; of several keys `trace.collectives.by_name.all_reduce, default_pg`).
@@ -15,13 +15,13 @@ from steptrace.documents.base import Document, keys_of, name_of
 from steptrace.documents.variant import VariantResult
 from steptrace.errors import ConfigError, meant, near
 
-#: So many rows are named where one is missing.
+#: The most rows that a message names if the wanted one is missing.
 _ROWS: Final = 5
-#: The variant that stands for all.
+#: The name that means every variant.
 EVERY_VARIANT: Final = "*"
 #: Between a variant's name and its cell of the study's matrix.
 CELL: Final = "__"
-#: What a gate holds and no document has under this name: the measured syncs, else the predicted ones.
+#: A key of gates that no document has: the measured syncs per step, or the predicted ones if none were measured.
 SYNCS_PER_STEP: Final = "syncs.per_step"
 
 
@@ -34,7 +34,7 @@ def is_cell_of(name: str, variant: str) -> bool:
 
 
 def check_key(key: str) -> None:
-    """Refuse a gate's key that no variant of any study has; `syncs.per_step` is what was measured, else predicted.
+    """Refuse a gate's key that no variant of any study has. `syncs.per_step` is allowed.
 
     Raises:
         ConfigError: naming those that are near.
@@ -47,7 +47,7 @@ def check_key(key: str) -> None:
 
 
 def _misfit(kind: inspect.Type, key: str) -> str | None:
-    """What could stand in place of a key, or of its end, in values of a type; None if the key fits."""
+    """The names that could replace a key, or its end, in values of a type; None if the key fits."""
     kind = _bare(kind)
     row = _bare(kind.item_type) if isinstance(kind, inspect.VarTupleType) else kind
     if isinstance(kind, inspect.DictType):  # the program gives the names
@@ -66,7 +66,7 @@ def _bare(kind: inspect.Type) -> inspect.Type:
     if isinstance(kind, inspect.Metadata):
         return _bare(kind.type)
     if isinstance(kind, inspect.UnionType):
-        return _bare(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+        return _bare(next(accepted for accepted in kind.types if not isinstance(accepted, inspect.NoneType)))
     return kind
 
 

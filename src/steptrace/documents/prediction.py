@@ -1,7 +1,7 @@
 """prediction.json: a training step as it was predicted for a GPU.
 
-Its counts are means over the followed steps. What holds for all of these steps together, for estimates, stands apart
-under `followed`. The program's side, which counts over all steps alone, is `documents.probe.Prediction`.
+Its counts are means over the followed steps. The operators of all these steps together, which estimates are made from,
+are in `followed`. The program itself counts over all steps, see `documents.probe.Prediction`.
 """
 
 from collections.abc import Sequence
@@ -10,33 +10,22 @@ from typing import Annotated, Any
 import msgspec
 
 from steptrace.documents.base import Document, File, field
-from steptrace.documents.estimate import OperatorCalls
-from steptrace.documents.probe import CountedPlace, Prediction, Site
-from steptrace.documents.syncs import PredictedBranch, PredictedSite
-from steptrace.format import plural
-from steptrace.periods import are_regular, period
+from steptrace.documents.compiled import CompiledStep
+from steptrace.documents.estimate import COMPILED, OperatorCalls
+from steptrace.documents.probe import CountedPlace, Prediction, ProgramPlace, Site
+from steptrace.documents.syncs import AwaitedBranch, PredictedBranch, PredictedSite
+from steptrace.periods import period
 
 #: Per step: a mean over the followed steps, which stays a whole number where it is one.
 PerStep = int | float
 
 
-class PredictedPlace(Document, frozen=True, kw_only=True):
+class PredictedPlace(ProgramPlace, frozen=True, kw_only=True):
     """A place in the program, and how often something is predicted to happen there."""
 
-    op: Annotated[str, field("Operator.")]
-    file: Annotated[str | None, field("File of the line; null where no line of the program is on the stack.")]
-    line: Annotated[int | None, field("Line in it; of backward work that of the forward operator.")]
-    function: Annotated[str | None, field("Function that the line stands in.")]
-    code: Annotated[str | None, field("Text of the line.")]
-    label: Annotated[str | None, field("Innermost `record_function` label.")]
-    phase: Annotated[str, field("`data`, `forward`, `backward`, `optimizer` or `other`.")]
     count_per_step: Annotated[PerStep, field("How often per step, a mean over the followed steps.")] = msgspec.field(
         name="count"
     )
-    reason: Annotated[str, field("Why it is listed.")]
-    program_file: Annotated[str | None, field("Where that line is a library's: file of the program's line.")] = None
-    program_line: Annotated[int | None, field("That line.")] = None
-    by_step: Annotated[tuple[int, ...], field("How often in each step; empty where steps are not told apart.")] = ()
 
     @property
     def site(self) -> PredictedSite:
@@ -47,8 +36,8 @@ class PredictedPlace(Document, frozen=True, kw_only=True):
         steps = [number for number, count in enumerate(self.by_step) if count]
         rhythm: dict[str, Any] = {}
         if self.by_step:
-            every = period(steps, len(self.by_step))
-            rhythm = {"in_steps": len(steps), "of_steps": len(self.by_step), "every": every}
+            spacing = period(steps, len(self.by_step))
+            rhythm = {"in_steps": len(steps), "of_steps": len(self.by_step), "every": spacing}
         return PredictedSite(
             file=self.file,
             line=self.line,
@@ -78,7 +67,7 @@ class PredictedSync(PredictedPlace, frozen=True, kw_only=True):
 
 
 class FollowedWork(Document, frozen=True, kw_only=True):
-    """What ran on the virtual GPU, over all followed steps together: what estimates are made from."""
+    """The work on the virtual GPU, over all followed steps together. Estimates are made from it."""
 
     steps: Annotated[int, field("How many steps were followed.")]
     operator_calls: Annotated[tuple[OperatorCalls, ...], field("Calls of operators, over all these steps.")]
@@ -86,9 +75,12 @@ class FollowedWork(Document, frozen=True, kw_only=True):
         tuple[int, ...],
         field("Their order over all these steps: positions in `operator_calls`, and -1 where the host waits."),
     ]
+    compiled: Annotated[
+        CompiledStep | None, field("The same with compiled code; null where nothing is compiled, or not followed.")
+    ] = None
 
 
-class PredictedStep(File, frozen=True, kw_only=True):
+class Predicted(File, frozen=True, kw_only=True):
     """A training step as it was predicted for a GPU. Counts are per step: means over the followed steps."""
 
     schema_version: Annotated[int, field("Version of this document.", kind="first")] = 3
@@ -109,6 +101,10 @@ class PredictedStep(File, frozen=True, kw_only=True):
     branches: Annotated[
         tuple[PredictedBranch, ...], field("Where the program does something else every few steps.")
     ] = ()
+    awaited: Annotated[
+        tuple[AwaitedBranch, ...],
+        field("Where the program waits for its step counter, and was not seen to branch in the followed steps."),
+    ] = ()
     peak_memory_bytes: Annotated[int | None, field("The most bytes that the allocator held in any step.")] = None
     batch_size: Annotated[int | None, field("Samples per step, where known.")] = None
     devices: Annotated[int, field("GPUs that train together.")] = 1
@@ -117,19 +113,43 @@ class PredictedStep(File, frozen=True, kw_only=True):
     gpu: Annotated[str | None, field("The GPU that the program was told of.")] = None
     gpus: Annotated[tuple[str, ...], field("The GPUs that an estimate was asked for.")] = ()
     exit_code: Annotated[
-        int | None, field("How the program ended before all its steps were followed; null of one that did not.")
+        int | None,
+        field(
+            "The program's exit code if it ended before all steps were followed; otherwise steptrace ended it: null."
+        ),
     ] = None
-    followed: Annotated[FollowedWork, field("What estimates are made from, over all followed steps.")]
 
     @property
     def ran_on_gpu(self) -> bool:
-        """Whether anything of the program ran on the virtual GPU."""
-        return bool(self.operators_per_step or self.syncs_per_step or self.unknown)
+        """Whether anything of the program ran on the virtual GPU.
+
+        Compiled code is noted wherever it runs. Its operators are counted if they run on the GPU.
+        """
+        unknown = [place for place in self.unknown if place.op != COMPILED]
+        return bool(self.operators_per_step or self.syncs_per_step or unknown)
 
     @property
     def sites_by_step(self) -> list[Sequence[int]]:
         """The syncs in each step of each site; empty where steps are not told apart."""
         return [site.by_step for site in self.sites]
+
+
+class PredictedStep(Predicted, frozen=True, kw_only=True):
+    """The content of prediction.json."""
+
+    followed: Annotated[FollowedWork, field("What estimates are made from, over all followed steps.")]
+
+    @property
+    def not_covered(self) -> "list[PredictedPlace]":
+        """The places that were not judged, without the calls of compiled code whose kernels are known.
+
+        What is known of that code says more of those calls.
+        """
+        compiled = self.followed.compiled
+        codes = () if compiled is None or compiled.is_asked else compiled.codes
+        unknown = {(code.file, code.line) for code in codes if code.kernels is None}
+        known = {(code.file, code.line) for code in codes} - unknown
+        return [place for place in self.unknown if place.op != COMPILED or (place.file, place.line) not in known]
 
 
 def predicted_step(ranks: Sequence[Prediction]) -> PredictedStep:
@@ -155,13 +175,19 @@ def predicted_step(ranks: Sequence[Prediction]) -> PredictedStep:
         branches=tuple(
             PredictedBranch(file=branch.file, line=branch.line, every=branch.every) for branch in first.branches
         ),
+        awaited=tuple(
+            AwaitedBranch(file=branch.file, line=branch.line, awaits=branch.awaits, in_steps=branch.in_steps)
+            for branch in first.awaited
+        ),
         peak_memory_bytes=first.peak_memory_bytes,
         batch_size=first.batch_size,
         devices=first.devices,
         tf32=first.tf32,
         tf32_convolutions=first.tf32_convolutions,
         gpu=first.gpu,
-        followed=FollowedWork(steps=steps, operator_calls=first.operator_calls, queue=first.queue),
+        followed=FollowedWork(
+            steps=steps, operator_calls=first.operator_calls, queue=first.queue, compiled=first.compiled
+        ),
     )
 
 
@@ -171,21 +197,10 @@ def _places(places: Sequence[CountedPlace], steps: int) -> tuple[PredictedPlace,
 
 def _fields(place: CountedPlace | Site, steps: int) -> dict[str, Any]:
     """The fields of a place per step."""
-    fields = {name: getattr(place, name) for name in CountedPlace.__struct_fields__ if name != "count"}
+    fields = {name: getattr(place, name) for name in ProgramPlace.__struct_fields__}
     return {**fields, "count_per_step": _per_step(place.count, steps)}
 
 
 def _per_step(count: int, steps: int) -> PerStep:
     """A count per step; whole numbers stay whole."""
     return count // steps if count % steps == 0 else count / steps
-
-
-def predicted_in_words(prediction: PredictedStep, of_mean: str = "") -> str:
-    """The syncs of a prediction: "3 syncs per step", or "1 sync in 4 steps" where nobody knows how often it comes.
-
-    A mean would make a rate of what may have happened once. Of other steps that differ, `of_mean` follows.
-    """
-    by_step = prediction.by_step
-    if len(set(by_step)) > 1 and not are_regular(prediction.sites_by_step):
-        return f"{plural(sum(by_step), 'sync')} in {len(by_step)} steps"
-    return f"{plural(prediction.syncs_per_step, 'sync')} per step{of_mean if len(set(by_step)) > 1 else ''}"

@@ -1,18 +1,21 @@
-"""What the probe leaves in a program's folder, as its readers take it.
+"""The records that the probe writes to a program's folder, as structs for their readers.
 
-The probe runs in the program's environment, where PyTorch and the standard library are all that there is. It writes
-dataclasses of these names and fields; a test holds them against each other.
+The probe runs in the program's environment, which may have nothing but PyTorch and the standard library. It writes
+dataclasses with the same names and fields; a test compares both.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, field
+from steptrace.documents.base import Document, File, field
+from steptrace.documents.compilations import Compilations
+from steptrace.documents.compiled import CompiledStep
 from steptrace.documents.estimate import OperatorCalls
 from steptrace.documents.note import Note
+from steptrace.documents.run import Communication, OpLine, SectionOfRun
 
 
-class CountedPlace(Document, frozen=True, kw_only=True):
-    """A place in the program, and how often something happened there over all followed steps."""
+class ProgramPlace(Document, frozen=True, kw_only=True):
+    """A place in the program at which something happens."""
 
     op: Annotated[str, field("Operator.")]
     file: Annotated[str | None, field("File of the line; null where no line of the program is on the stack.")]
@@ -20,12 +23,17 @@ class CountedPlace(Document, frozen=True, kw_only=True):
     function: Annotated[str | None, field("Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line.")]
     label: Annotated[str | None, field("Innermost `record_function` label.")]
-    phase: Annotated[str, field("Part of the step.")]
-    count: Annotated[int, field("How often, over all followed steps.")]
+    phase: Annotated[str, field("`data`, `forward`, `backward`, `optimizer` or `other`.")]
     reason: Annotated[str, field("Why it is listed.")]
     program_file: Annotated[str | None, field("Where that line is a library's: file of the program's line.")] = None
     program_line: Annotated[int | None, field("That line.")] = None
     by_step: Annotated[tuple[int, ...], field("How often in each step; empty where steps are not told apart.")] = ()
+
+
+class CountedPlace(ProgramPlace, frozen=True, kw_only=True):
+    """A place in the program, and how often something happened there over all followed steps."""
+
+    count: Annotated[int, field("How often, over all followed steps.")]
 
 
 class Site(CountedPlace, frozen=True, kw_only=True):
@@ -43,6 +51,15 @@ class StepBranch(Document, frozen=True, kw_only=True):
     every: Annotated[int, field("After so many steps it branches in the same way again.")]
 
 
+class AwaitedBranch(Document, frozen=True, kw_only=True):
+    """A line at which the program waits for its step counter, and that was not taken in the followed steps."""
+
+    file: Annotated[str, field("Its file.")]
+    line: Annotated[int, field("Its line.")]
+    awaits: Annotated[str, field("By what: `number`, `list` or `iterator`.")]
+    in_steps: Annotated[int | None, field("It is taken in so many steps after the last followed one.")]
+
+
 class Prediction(Document, frozen=True, kw_only=True):
     """What was followed of one rank: all counts are over all followed steps together."""
 
@@ -57,6 +74,9 @@ class Prediction(Document, frozen=True, kw_only=True):
     batch_size: Annotated[int | None, field("Batch size of the config that was followed.")] = None
     operator_calls: Annotated[tuple[OperatorCalls, ...], field("Calls of operators, over all followed steps.")] = ()
     queue: Annotated[tuple[int, ...], field("Their order over all followed steps; -1 is a sync.")] = ()
+    compiled: Annotated[
+        CompiledStep | None, field("The same with compiled code; null where nothing is compiled, or not followed.")
+    ] = None
     devices: Annotated[int, field("GPUs that train together.")] = 1
     tf32: Annotated[bool, field("Whether float32 products may be in TF32.")] = False
     tf32_convolutions: Annotated[bool, field("The same of convolutions.")] = True
@@ -64,6 +84,9 @@ class Prediction(Document, frozen=True, kw_only=True):
     by_step: Annotated[tuple[int, ...], field("Syncs of each step; empty where steps are not told apart.")] = ()
     warmup_by_step: Annotated[tuple[int, ...], field("Syncs of each step before them.")] = ()
     branches: Annotated[tuple[StepBranch, ...], field("Where the program branches on a step counter.")] = ()
+    awaited: Annotated[
+        tuple[AwaitedBranch, ...], field("Where it waits for its step counter, not taken in these steps.")
+    ] = ()
 
 
 class MeasuredStep(Document, frozen=True, kw_only=True):
@@ -105,12 +128,56 @@ class HeldMemory(Document, frozen=True, kw_only=True):
     largest_free_bytes: Annotated[int | None, field("The largest free block then.")] = None
 
 
-class RankRecord(Document, frozen=True, kw_only=True):
-    """What one rank's process leaves: its steps and what it is, and by mode what was measured or followed."""
+class WarnedSyncs(Document, frozen=True, kw_only=True):
+    """How often PyTorch warned of a sync (warned_syncs.json)."""
+
+    by_step: Annotated[tuple[int, ...], field("In each of the watched steps.")]
+    per_step: Annotated[float, field("The median of these.")]
+
+
+class BatchTime(Document, frozen=True, kw_only=True):
+    """What loading a batch was made of: a row of `documents.run.InputOfRun`."""
+
+    wait_ns: Annotated[int, field("Host time spent in the loader's `__next__` for it.")]
+    fetch_ns: Annotated[int, field("Time in the data set, for all samples of the batch.")]
+    collate_ns: Annotated[int, field("Time in the collate function.")]
+    pin_ns: Annotated[int | None, field("Time to copy it to pinned memory; null if the loader does not pin.")]
+    copy_ns: Annotated[int | None, field("Time to copy it to the device; null on a CPU.")]
+    worker: Annotated[int | None, field("Worker process that loaded it; null for the main process.")]
+
+
+class GradientOutputs(Document, frozen=True, kw_only=True):
+    """The gradients of one optimizer at the end of a step, as one vector."""
+
+    optimizer: Annotated[str, field("Name of its class.")]
+    values: Annotated[int, field("How many values the vector has.")]
+    formats: Annotated[tuple[str, ...], field("Their number formats.")]
+    norm: Annotated[float, field("Euclidean norm of the vector.")]
+    depth: Annotated[int, field("How many of its parameters are matrices, or have more dimensions.")]
+    terms: Annotated[int, field("The most terms that one of these sums up.")]
+    projections: Annotated[tuple[float, ...], field("Products of the vector with random vectors of signs.")]
+
+
+class StepOutputs(Document, frozen=True, kw_only=True):
+    """What a step computed, for a check of the answer."""
+
+    loss: Annotated[float | None, field("The sum of its losses; null where its backward passes start from none.")]
+    formats: Annotated[tuple[str, ...], field("Number formats of losses and gradients, and of autocast.")]
+    samples: Annotated[int | None, field("Samples in its batches; null without a loader that says it.")]
+    depth: Annotated[int, field("Matrices among the parameters of all optimizers.")]
+    terms: Annotated[int, field("The most terms that one of these sums up.")]
+    gradients: Annotated[tuple[GradientOutputs, ...], field("Gradients of each optimizer.")]
+
+
+class RankRecord(File, frozen=True, kw_only=True):
+    """What one rank's process leaves: its steps and what it is, and by mode what was measured or followed.
+
+    The file is `rankN.json` in the probe's folder. It may hold NaN, so it is read by the standard library.
+    """
 
     rank: Annotated[int, field("Its number.")]
     world_size: Annotated[int, field("How many ranks there are.")]
-    cwd: Annotated[str, field("Its working directory.")]
+    cwd: Annotated[str | None, field("Its working directory; null if the program has removed it.")]
     python: Annotated[str, field("Version of Python.")]
     torch: Annotated[str, field("Version of PyTorch.")]
     cuda: Annotated[str | None, field("PyTorch's version of CUDA.")]
@@ -129,6 +196,12 @@ class RankRecord(Document, frozen=True, kw_only=True):
     trace: Annotated[TraceEnd | None, field("How its recording ended; null where none was begun.")] = None
     memory: Annotated[HeldMemory | None, field("What it held; null where it was not counted.")] = None
     prediction: Annotated[Prediction | None, field("What was followed, of a prediction.")] = None
-    outputs: Annotated[
-        tuple[dict[str, Any], ...], field("Loss and projected gradients of each step, for a check of the answer.")
-    ] = ()
+    outputs: Annotated[tuple[StepOutputs, ...], field("What each step computed, for a check of the answer.")] = ()
+    op_lines: Annotated[tuple[OpLine, ...], field("Operators of the watched steps; rank 0 alone has them.")] = ()
+    sources: Annotated[dict[str, str] | None, field("Text of each file that these name; null where none is.")] = None
+    warned_syncs: Annotated[WarnedSyncs | None, field("PyTorch's warnings of syncs; null without a GPU.")] = None
+    sections: Annotated[tuple[SectionOfRun, ...], field("Of a study's own pass: times of the sections.")] = ()
+    input_batches: Annotated[tuple[BatchTime, ...], field("Of a study's own pass: times of loading each batch.")] = ()
+    batch_bytes: Annotated[dict[str, int] | None, field("Bytes of the tensors in a batch, by part.")] = None
+    communication: Annotated[Communication | None, field("What the ranks tell each other; null with one.")] = None
+    compiled: Annotated[Compilations | None, field("What torch.compile did; null where nothing was compiled.")] = None

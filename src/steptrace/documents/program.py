@@ -18,7 +18,7 @@ class LineTime(Document, frozen=True):
     line: Annotated[int | None, key("", "Line; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function.")]
     code: Annotated[str | None, field("Text of the line.")]
-    kernels: Annotated[int, column("Activities", "GPU activities.", kind="total")]
+    kernels: Annotated[int, column("Activities", "GPU activities.", kind="total", plain=True)]
     device_ns: Annotated[
         int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", kind="total")
     ]
@@ -31,7 +31,7 @@ class LineTime(Document, frozen=True):
 @described("The calls of one Python function or module on threads that train, with all that they call in turn.")
 class FunctionTime(Document, frozen=True):
     function: Annotated[str, key("Function or module", "Its name, with file and line; PyTorch's own are left out.")]
-    calls: Annotated[int, column("Calls", "Calls, but for those within another of the same.", kind="total")]
+    calls: Annotated[int, column("Calls", "Calls, without those within another call of the same.", kind="total")]
     host_ns: Annotated[int, column("Host time", "Their length on the host.", kind="total")]
     device_ns: Annotated[
         int | None,
@@ -66,8 +66,8 @@ class ClassOfPath(Row, frozen=True):
     class_: Annotated[str, key("Class", "What the path is in, as in the table `critical_path`.")] = msgspec.field(
         name="class"
     )
-    path_ns: Annotated[int | None, column("On the path", "On the path.", kind="sum")]
-    share: Annotated[float | None, column("Share", "Of the step.", "share", kind="share")]
+    path_ns: Annotated[int | None, column("On the path", "On the path.", kind="sum", plain=True)]
+    share: Annotated[float | None, column("Share", "Of the step.", "share", kind="share", plain=True)]
 
 
 @described("What the steps' time was spent on, one thing after the other.")

@@ -23,6 +23,7 @@ CheckCode = Literal[
     "waiting_calls",
     "linked_to_launch",
     "after_launch",
+    "starts",
     "ends",
     "one_at_a_time",
     "communication",
@@ -34,12 +35,13 @@ CheckCode = Literal[
 ]
 
 
-@described("Launches that put work on a GPU which the trace does not hold.")
+@described("Launches that put work on a GPU which the trace does not hold, or not all of it.")
 class LostRecords(Document, frozen=True):
     launch: Annotated[str, key("Launches", "`kernel` or `graph`: what was launched.")]
     place: Annotated[Place, field("Where in the trace: `all`, `start`, `end`, `middle` or `scattered`.")]
     lost: Annotated[int, column("Without GPU work", "Launches whose work is missing.")]
     of: Annotated[int, column("Of", "All launches of this kind.")]
+    partly: Annotated[int, field("Of those without, graph launches that have a part of their work.")] = 0
 
 
 @described("A step that no figure counts, since records of its GPU work are missing.")
@@ -49,13 +51,13 @@ class LeftOutStep(Document, frozen=True):
     dur_ns: Annotated[int, field("Length on the host.")]
 
 
-@described("A GPU activity that was recorded to run over later work of its stream, and was cut at the next start.")
+@described("A GPU activity with an end over later work of its stream, or a start before its launch, which was cut.")
 class CutEnd(Document, frozen=True):
     name: Annotated[str, key("Name", "Name of the activity.")]
     device: Annotated[int, field("GPU.")]
     stream: Annotated[int, field("Stream.")]
-    recorded_ns: Annotated[int, column("Recorded", "Length as recorded.")]
-    kept_ns: Annotated[int, column("Kept", "Length up to the next start on its stream.")]
+    recorded_ns: Annotated[int, column("Recorded", "Length as recorded.", plain=True)]
+    kept_ns: Annotated[int, column("Kept", "Length up to the next start on its stream, or from its launch.")]
 
 
 _CHECK: Final = """One thing that can be wrong with a trace, and how much of it is.
@@ -68,7 +70,7 @@ It warns if what is missing could change a figure.
 class CheckRow(Row, frozen=True):
     check: Annotated[CheckCode, key("Check", "What was looked for.")]
     wrong: Annotated[int, column("Wrong", "How many are wrong.", kind="sum")]
-    of: Annotated[int, column("Of", "Of how many.", kind="sum")]
+    of: Annotated[int, column("Of", "Of how many.", kind="sum", plain=True)]
     warns: Annotated[bool, column("Warns", "Whether that is enough to warn of.")]
     says: Annotated[str, column("Result", "The result as a sentence.")]
 
@@ -84,7 +86,7 @@ class QualityCheck(CheckRow, frozen=True, kw_only=True):
 class Quality(Document, frozen=True):
     steps: Annotated[int, field("Steps counted.", kind="sum")]
     launch_coverage: Annotated[
-        float | None, column("GPU work with its launch", "Of GPU activities.", "share", kind="share")
+        float | None, column("GPU work with its launch", "Of GPU activities.", "share", kind="share", plain=True)
     ]
     warnings: Annotated[tuple[str, ...], field("The reader's notes, and the checks that warn, as sentences.")]
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]
@@ -95,6 +97,7 @@ class Quality(Document, frozen=True):
     lost: Annotated[tuple[LostRecords, ...], field("Launches whose GPU work is missing.", kind="first")] = ()
     left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that.", kind="first")] = ()
     cut: Annotated[tuple[CutEnd, ...], field("Activities whose end was cut.", kind="first")] = ()
+    cut_starts: Annotated[tuple[CutEnd, ...], field("Activities whose start was cut.", kind="first")] = ()
     notes: Annotated[
         tuple[Note, ...],
         field("What the reader left out or repaired: events that it does not know, impossible times.", kind="first"),

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from steptrace.documents.base import Document, InRuns, Row, column, described, field, key
+from steptrace.documents.communication import ExpectedBy
 from steptrace.documents.finding import Finding
 
 
@@ -31,7 +32,7 @@ class Straggler(Document, frozen=True):
 class MatchedName(Row, frozen=True):
     collective: Annotated[str, key("Collective", "Collective.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
-    count: Annotated[int, column("Matched", "How many.", kind="total")]
+    count: Annotated[int, column("Matched", "How many.", kind="total", plain=True)]
     wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.", kind="total")]
 
 
@@ -55,8 +56,8 @@ class RankAllReduce(Document, frozen=True):
     """All-reduces per step, medians over the ranks, beside what they should take at the measured bandwidth."""
 
     source: Annotated[str, field("`gpu` or `host`.")]
-    count_per_step: Annotated[float | None, column("All-reduces", "How many.", kind="rate")]
-    bytes_per_step: Annotated[float | None, column("Bytes", "Bytes.", kind="rate")]
+    count_per_step: Annotated[float | None, column("All-reduces", "How many.", kind="rate", plain=True)]
+    bytes_per_step: Annotated[float | None, column("Bytes", "Bytes.", kind="rate", plain=True)]
     measured_ns_per_step: Annotated[
         float | None,
         column(
@@ -81,7 +82,25 @@ class RankAllReduce(Document, frozen=True):
     simplified_ns: Annotated[
         int | None, column("Simpler formula", "Parameters × 4 bytes ÷ that bandwidth.", kind="mean")
     ]
-    bus_bytes_per_s: Annotated[float | None, column("Bus bandwidth", "Measured bus bandwidth.", kind="rate")]
+    bus_bytes_per_s: Annotated[
+        float | None, column("Bus bandwidth", "Measured bus bandwidth.", kind="rate", plain=True)
+    ]
+    link_ns_per_step: Annotated[
+        float | None,
+        column(
+            "Expected of the link",
+            "What messages of these sizes take: at the bandwidth of `analyze --bandwidth`, or as NCCL is published to "
+            "take.",
+            kind="rate",
+        ),
+    ] = None
+    link_by: Annotated[
+        ExpectedBy | None,
+        field(
+            "`given`: the bandwidth of `analyze --bandwidth`. `published`: NCCL's times on this GPU, on one machine. "
+            "`nvlink`, `pcie`: such times of another GPU, by the ratio of their links' data sheets."
+        ),
+    ] = None
 
 
 @described(
@@ -100,7 +119,7 @@ class RankWait(Row, frozen=True):
     clock_spread_ns: Annotated[
         int | None, column("Uncertainty", "Half the spread of the values whose median it is.", kind="mean")
     ]
-    collectives: Annotated[int, column("Collectives", "Its collectives.", kind="total")]
+    collectives: Annotated[int, column("Collectives", "Its collectives.", kind="total", plain=True)]
     matched: Annotated[int, column("Matched", "Those that ran on another rank.", kind="total")]
     last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.", kind="total")]
     wait_ns: Annotated[
@@ -128,7 +147,7 @@ class RankWait(Row, frozen=True):
 )
 class RankKernel(Row, frozen=True):
     name: Annotated[str, key("", "Name as recorded.")]
-    short_name: Annotated[str, column("Kernel", "Short name.")]
+    short_name: Annotated[str, column("Kernel", "Short name.", plain=True)]
     class_: Annotated[str, key("Class", "`compute`, `comm` or `memory`.")] = msgspec.field(name="class")
     ranks: Annotated[int, column("Ranks", "Ranks that ran it.", kind="max")]
     count: Annotated[int, field("Times it ran, on all ranks.", kind="sum")]
@@ -152,4 +171,11 @@ class Ranks(Document, frozen=True):
     kernels: tuple[RankKernel, ...]
     all_reduce: RankAllReduce | None
     findings: tuple[Finding, ...] = ()
+    in_single_ranks: Annotated[
+        tuple[Finding, ...],
+        field(
+            "What is found in the ranks' own traces, each rule and line once: as on the rank where it costs most.",
+            kind="first",
+        ),
+    ] = ()
     runs: InRuns = msgspec.UNSET

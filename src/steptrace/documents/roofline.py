@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Row, column, described, key
+from steptrace.documents.base import Row, column, described, field, key
 
-#: Why the calls of an operator are slow.
+#: The likely cause why the calls of an operator are slow.
 SlowCause = Literal["misaligned_sizes", "strided_inputs", "small_calls", "few_blocks"]
 
 
@@ -33,3 +33,5 @@ class OperatorRoofline(Row, frozen=True):
             "GPU's multiprocessors idle.",
         ),
     ]
+    flop: Annotated[float | None, field("FLOP of these calls, as the estimates count them.", kind="total")] = None
+    bytes: Annotated[float | None, field("Bytes that they read and write.", kind="total")] = None

@@ -1,7 +1,7 @@
-"""study.json; and what one run leaves behind: run.json, status.json, communication.json, memory.json, and its tables.
+"""study.json, and the files of one run: run.json, status.json, communication.json, memory.json, and its tables.
 
-And what is read again of a capture.json, the record that `steptrace.engine.recording` writes beside a trace.
-Unmeasured is null.
+Also the part of capture.json that is read again; `steptrace.engine.recording` writes it beside a trace. Unmeasured is
+null.
 """
 
 from pathlib import Path
@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from steptrace.documents.base import Document, File, column, field, key
+from steptrace.documents.base import Document, File, column, decode, field, key
+from steptrace.documents.compilations import Compilations
 from steptrace.documents.note import Note
+from steptrace.files import read_bytes
 
 
 class PlannedVariant(Document, frozen=True):
@@ -22,10 +24,14 @@ class PlannedVariant(Document, frozen=True):
     baseline: Annotated[str, field("The variant that it is compared with.")]
     digest: Annotated[str, field("Digest of its configuration.")]
     reference: Annotated[str | None, field("File of the configuration that its answer is held against.")] = None
+    entry: Annotated[str | None, field("Its name in the study's file, which all cells of a matrix share.")] = None
+    cell: Annotated[dict[str, str], field("What the matrix sets for it, by key; empty without a matrix.")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 class StudyFile(File, frozen=True, kw_only=True):
-    """What every document on a study says of it."""
+    """The fields that every document on a study has."""
 
     title: Annotated[str, field("Its title.")]
     question: Annotated[str, field("What it asks.")]
@@ -34,14 +40,40 @@ class StudyFile(File, frozen=True, kw_only=True):
     scale: Annotated[str, field("Scale that it runs at.")]
 
 
+class SkippedVariant(Document, frozen=True, kw_only=True):
+    """A variant of the study's file that does not run here, and why."""
+
+    name: Annotated[str, field("The variant.")]
+    reason: Annotated[
+        Literal["other_scale", "package_missing"],
+        field("It runs at other scales alone, or a Python package that it requires cannot be imported."),
+    ]
+    scales: Annotated[tuple[str, ...], field("The scales that it runs at; empty for another reason.")] = ()
+    packages: Annotated[tuple[str, ...], field("The packages that are missing; empty for another reason.")] = ()
+
+
+class Claim(Document, frozen=True, kw_only=True):
+    """A number of kernels that the source of a study states."""
+
+    says: Annotated[str, field("What it states.")]
+    source: Annotated[str, field("Where it is stated.")]
+    variant: Annotated[str, field("The variant that it is about.")]
+    label: Annotated[str, field("The `record_function` label whose work is counted.")]
+    kernels: Annotated[float, field("Kernels per step, as stated.")]
+
+
 class PlannedStudy(StudyFile, frozen=True, kw_only=True):
     """The content of study.json."""
 
     name: Annotated[str, field("Name of the study.")]
     repeats: Annotated[int, field("Runs of each variant.")]
     variants: tuple[PlannedVariant, ...]
+    skipped: Annotated[tuple[SkippedVariant, ...], field("Variants of its file that do not run here.")] = ()
+    claims: Annotated[tuple[Claim, ...], field("What its source states and can be counted.")] = ()
 
 
+#: The checks of every variant.
+Check = Literal["equivalence", "prediction"]
 #: How a run can end.
 RunStatus = Literal["ok", "failed", "out of memory", "killed"]
 VariantStatus = Literal[RunStatus, "not run"]
@@ -74,12 +106,12 @@ def is_simulated(gpu: str | None) -> bool:
     return gpu is not None and "stand-in" in gpu
 
 
-#: What a supervised process prints, beside its status.json.
+#: The file with the output of a supervised process, beside its status.json.
 LOG_FILE: Final = "train.log"
 
 
 class FileMark(Document, frozen=True):
-    """What tells whether a file is still as it was written."""
+    """The facts that show whether a file is still as it was written."""
 
     bytes: Annotated[int, field("Its size.")]
     modified_ns: Annotated[
@@ -161,6 +193,10 @@ class RunRecord(File, frozen=True, kw_only=True):
         tuple[Note, ...], field("What was asked for and could not be measured, and what may have changed the times.")
     ] = ()
     batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.")] = None
+    compiled: Annotated[
+        Compilations | None,
+        field("What torch.compile did on the first rank: its times are in no step time of a warmed-up program."),
+    ] = None
 
 
 class Communication(File, frozen=True, kw_only=True):
@@ -169,7 +205,7 @@ class Communication(File, frozen=True, kw_only=True):
     world_size: Annotated[
         int, column("Ranks", "Ranks; their step time is the slowest one's, step by step.", kind="first")
     ]
-    backend: Annotated[str, column("Backend", "Backend of torch.distributed.")]
+    backend: Annotated[str, column("Backend", "Backend of torch.distributed.", plain=True)]
     parameters: Annotated[int, column("Parameters", "Parameters with a gradient.", kind="first")]
     parameter_bytes: Annotated[int, column("Gradients", "Bytes of all gradients.", kind="first")]
     bucket_bytes: Annotated[
@@ -237,17 +273,21 @@ class Unprofiled(msgspec.Struct, frozen=True):
 
 
 class Capture(msgspec.Struct, frozen=True):
-    """A trace's record; `unprofiled` is None where no steps were timed before it."""
+    """A trace's record.
+
+    `unprofiled` is None where no steps were timed before it, `compiled` where nothing was compiled until its end.
+    """
 
     unprofiled: Unprofiled | None
+    compiled: Compilations | None = None
 
 
 def capture_of(trace: Path) -> Capture | None:
     """The record beside a trace; None without one that can be read, as any file may have its name."""
     name = f"{trace.name.replace('trace', 'capture', 1).removesuffix(_END)}.json"
     try:
-        content = trace.with_name(name).read_bytes() if trace.name.endswith(_END) and "trace" in trace.name else b""
-        return msgspec.json.decode(content, type=Capture)
+        content = read_bytes(trace.with_name(name)) if trace.name.endswith(_END) and "trace" in trace.name else b""
+        return decode(content, Capture)
     except (OSError, ValueError):
         return None
 
@@ -273,7 +313,7 @@ class SectionOfRun(Document, frozen=True):
 
 
 class InputOfRun(Document, frozen=True):
-    """What loading one batch was made of, in a pass of its own (input.parquet). The times are taken where the work is
+    """The parts of loading one batch, in a pass of its own (input.parquet). The times are taken where the work is
     done: with workers, those of several batches overlap, and only the wait holds a step up."""
 
     batch: Annotated[int, key("", "Index of the batch within the pass, from 0.")]

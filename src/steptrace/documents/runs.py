@@ -1,7 +1,7 @@
-"""The documents of several runs as one, such as a variant's trace in comparison.json.
+"""Combines the documents of several runs into one, such as a variant's trace in comparison.json.
 
-What a number is, which its column declares (`documents.base.Kind`), says how the numbers of the runs become one, and
-what a run counts that lacks a row. A row says in how many runs it was.
+The kind that a column declares (`documents.base.Kind`) says how the numbers of the runs are combined, and how a run
+without the row counts. A row says in how many runs it was.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,13 +37,13 @@ def over_runs(runs: Sequence[_Document]) -> _Document:
     over the runs that measured it.
 
     Raises:
-        TypeError: a number's column does not say of which kind it is.
+        TypeError: a column of numbers does not declare their kind.
     """
     return _over(runs, lacking=0)
 
 
 def _over(runs: Sequence[_Document], lacking: int) -> _Document:
-    """One document for those of the runs that have it; so many further runs lack it."""
+    """One document for those of the runs that have it; `lacking` further runs do not."""
     kind = type(runs[0])
     leading: str | None = getattr(kind, "RUN_OF_GREATEST", None)
     if leading is not None:
@@ -87,7 +87,7 @@ def _reduced(values: Sequence[Any], column: Column | None, lacking: int, where: 
 
 def _number(values: Sequence[Any], column: Column | None, lacking: int, where: str) -> Any:
     if column is None or column.kind is None:
-        raise TypeError(f"{where} holds numbers and does not say of which kind they are")
+        raise TypeError(f"{where} holds numbers and does not declare their kind")
     known = [value for value in values if value is not None]
     if column.counts_missing_rows:
         if len(known) < len(values):

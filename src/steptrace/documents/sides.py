@@ -6,7 +6,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from steptrace.documents.base import Column, Document, Key, Kind, columns_of
-from steptrace.documents.syncs import Place, Site
+from steptrace.documents.syncs import Place, SiteRow
 from steptrace.documents.variant import SyncChange, SyncDiff
 from steptrace.limits import NOISE_FLOOR
 
@@ -65,8 +65,10 @@ Matched = tuple[_Item | None, _Item | None]
 
 
 def pairs(a: Iterable[_Item], b: Iterable[_Item], *levels: Callable[[_Item], object]) -> list[Matched[_Item]]:
-    """The rows of both sides, matched one to one by the first level's value; of the rest by the next; then the rest."""
-    left, right, matched = list(a), list(b), list[Matched[_Item]]()
+    """The rows of both sides, matched one to one: level by level, each for the rows still unmatched; then the rest."""
+    left = list(a)
+    right = list(b)
+    matched = list[Matched[_Item]]()
     for level in levels:
         waiting: dict[object, list[_Item]] = {}
         for row in reversed(right):
@@ -80,7 +82,9 @@ def pairs(a: Iterable[_Item], b: Iterable[_Item], *levels: Callable[[_Item], obj
 
 
 def join(a: SideRows[_Row], b: SideRows[_Row]) -> list[RowPair[_Row]]:
-    """All rows of both sides, matched: those that change most first, by the first time declared, else the first total.
+    """All rows of both sides, matched. The rows with the largest change come first.
+
+    The change is that of the first time that the row type declares, or of its first total if it has no time.
 
     Sums that do not grow with the steps, facts and instants are not compared.
     """
@@ -117,7 +121,7 @@ def _change(pair: Matched[tuple[Key, list[_Row]]], steps: tuple[int, int], colum
 
 
 def _figure(column: Column, values: Sequence[float | None], steps: int) -> float | None:
-    """A side's figure of the rows that it has."""
+    """The figure of a side, from its rows."""
     known = [value for value in values if value is not None]
     if column.total:
         return sum(known) / steps if len(known) == len(values) else None
@@ -130,12 +134,14 @@ def _difference(pair: Figures) -> float:
     return abs((pair[1] or 0.0) - (pair[0] or 0.0))
 
 
-#: By what the sites of two sides are matched: by their lines, else by what syncs.
+#: The keys by which sites of two sides are matched: first with their lines, then without.
 _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
 _MOVED: Final = ("op", "label", "kind", "phase")
 
 
-def sync_diff(basis: Literal["measured", "predicted"], baseline: Sequence[Site], variant: Sequence[Site]) -> SyncDiff:
+def sync_diff(
+    basis: Literal["measured", "predicted"], baseline: Sequence[SiteRow], variant: Sequence[SiteRow]
+) -> SyncDiff:
     """`sync_diff` of comparison.json from the sites of both sides.
 
     Each site has the baseline's place, or the variant's for a new one, and for both sides the count per step, 0 where a
@@ -146,7 +152,7 @@ def sync_diff(basis: Literal["measured", "predicted"], baseline: Sequence[Site],
     return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
 
 
-def _sync_change(before: Site | None, after: Site | None) -> SyncChange:
+def _sync_change(before: SiteRow | None, after: SiteRow | None) -> SyncChange:
     place = before or after
     assert place is not None
     return SyncChange(

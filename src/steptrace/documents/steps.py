@@ -87,7 +87,7 @@ class StepKind(Row, frozen=True):
         ),
     ]
     steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.", kind="sum")]
-    of: Annotated[int, column("Of", "All timed steps.", kind="sum")]
+    of: Annotated[int, column("Of", "All timed steps.", kind="sum", plain=True)]
     median_ns: Annotated[int, column("Median", "Median time of these steps.", kind="mean")]
     share: Annotated[float, column("Share of the time", "Of the time of all timed steps.", "share", kind="share")]
     comes: Annotated[

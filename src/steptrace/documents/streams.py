@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from steptrace.documents.base import Document, Row, column, described, field, key
+from steptrace.format import count
 from steptrace.limits import QUEUE_CAPACITY
 
 
@@ -58,7 +59,7 @@ class Queue(Row, frozen=True):
     ]
     median: Annotated[int | None, field("Length that the queue does not exceed half of the time.", kind="mean")]
     p95: Annotated[int | None, column("p95", "Length that the queue does not exceed 95 % of the time.", kind="mean")]
-    max: Annotated[int, column("Longest", "Greatest length.", kind="max")]
+    max: Annotated[int, column("Longest", "Greatest length.", kind="max", plain=True)]
     empty_ns: Annotated[
         int, column("Empty", "Time with nothing queued: the GPU depends on the host's next launch.", kind="total")
     ]
@@ -66,8 +67,8 @@ class Queue(Row, frozen=True):
         int,
         column(
             "Full",
-            f"Time with {QUEUE_CAPACITY:,} activities or more queued: but for a graph's, the host's next launch "
-            "blocks.",
+            f"Time with {count(QUEUE_CAPACITY)} activities or more queued. The next launch blocks, unless it is a "
+            "CUDA graph launch.",
             kind="total",
         ),
     ]

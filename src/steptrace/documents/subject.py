@@ -1,13 +1,13 @@
-"""The subjects of a trace: one entry for each, which every floor reads.
+"""The subjects of a trace: one entry for each, which every layer reads.
 
-An entry says what the subject's rows or figures are, where a page shows it, and why it may have nothing to say. What
-one floor does for a subject beyond that is attached to the subject's name on that floor, beside its own code:
+An entry declares the subject's rows or figures, where a page shows it, and why it may be empty. What a layer does for
+one subject beyond that is attached to the subject's name in that layer, beside the code that does it:
 
 - how it is computed, by `part` or `table_part` of `analysis.common.registry`;
 - the section of a trace's page that shows more than its table, by `section_of` of `report.trace.registry`;
 - the exception on a study's page, by a `StudyView` in `report.study.views`.
 
-All three refuse a name that is no subject's. No other code lists subjects or asks for one by its name.
+All three refuse names that are not subjects. No other code lists subjects or asks for one by its name.
 
 A subject whose figures other code reads as an attribute is a field of `TraceSummary`. A subject that is one table, and
 nothing else, is a module in `documents.subjects`: it is found there.
@@ -27,7 +27,7 @@ from steptrace.documents.base import Document, Kind, Row, is_described
 if TYPE_CHECKING:
     from steptrace.documents.summary import TraceSummary
 
-#: Why a subject has nothing to say: what the trace lacks. `report.trace.absence` has the words.
+#: What a trace lacks, so that a subject has nothing to say. `words.codes` has the words.
 Absence = Literal[
     "no_gpu_work",
     "gpu_records_lost",
@@ -50,16 +50,21 @@ Absence = Literal[
     "no_allocations",
     "nothing_checked",
     "no_steps_with_operators",
+    "no_module_frames",
 ]
 #: What a page, or `steptrace diff`, does with a subject.
 #:
 #: - `needs_gpu`: in a trace without GPU work, that is the reason why it has nothing to say.
-#: - `folded`: a page shows it on demand only.
+#: - `folded`: a page shows it on demand only, with all others that are folded.
+#: - `of_one_trace`: a page of several traces leaves it out, as it does with what is folded.
+#: - `at_top`: a page of one trace leads with it, so it has no section there.
 #: - `not_on_study`: a study's page has no section for it, since another section says more.
 #: - `compared`: `steptrace diff` compares its rows as a table.
 #: - `counts_unlinked`: it counts GPU work without a known launch, too, so nothing says which step that work is of.
 #: - `before_findings`: the findings stand after it on a page.
-Trait = Literal["needs_gpu", "folded", "not_on_study", "compared", "counts_unlinked", "before_findings"]
+Trait = Literal[
+    "needs_gpu", "folded", "of_one_trace", "at_top", "not_on_study", "compared", "counts_unlinked", "before_findings"
+]
 
 _Row = TypeVar("_Row", bound=Row)
 _Struct = TypeVar("_Struct", bound=Document)
@@ -168,7 +173,7 @@ def subjects_of(kind: type[Document]) -> tuple[Subject, ...]:
             getattr(part, "__origin__", part) is tuple for part in (hint.__origin__, *get_args(hint.__origin__))
         )
         found = Subject(name, kind=_struct_in(hint.__origin__), is_table=is_table, **meta.extra["subject"])
-        names = [one.name for one in ordered]
+        names = [subject.name for subject in ordered]
         ordered.insert(names.index(found.after) + 1 if found.after in names else len(ordered), found)
     return tuple(ordered)
 
@@ -182,7 +187,7 @@ def _struct_in(hint: Any) -> type[Document]:
 
 def names_of_subjects(kind: type[Document]) -> frozenset[str]:
     """The names of a summary's subjects."""
-    return frozenset(one.name for one in subjects_of(kind))
+    return frozenset(subject.name for subject in subjects_of(kind))
 
 
 _NO_ROWS: Final = (None, ())

@@ -1,11 +1,12 @@
 """summary.json: what one set of traces says, in numbers. Times are integer nanoseconds; sums and medians say so."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from steptrace.documents.base import File, InRuns, field
 from steptrace.documents.communication import AllReduce, Collectives
+from steptrace.documents.compilation_rows import CompiledFunctionRow, GraphBreakRow, RecompilationRow
 from steptrace.documents.copies import Copy
 from steptrace.documents.finding import Finding
 from steptrace.documents.idle import HostGaps, Idle
@@ -24,6 +25,9 @@ from steptrace.documents.streams import Queue, Stream, StreamsAtOnce
 from steptrace.documents.subject import Absence, subject, with_table_subjects
 from steptrace.documents.syncs import Syncs
 from steptrace.documents.timeline import Timeline
+
+#: PyTorch's module of devices of CUDA and ROCm.
+CUDA: Final = "torch.cuda"
 
 
 @with_table_subjects
@@ -47,6 +51,9 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         field("Median of the unprofiled steps before it, from the record beside it; null without.", kind="mean"),
     ]
     unprofiled_mean_ns: Annotated[int | None, field("Mean of the same steps.", kind="mean")] = None
+    unprofiled_iqr_over_median: Annotated[
+        float | None, field("Interquartile range of the same steps over their median.", kind="mean")
+    ] = None
     unprofiled_alike_ns: Annotated[
         int | None,
         field("What unprofiled steps of the same kinds as the profiled ones take on average.", kind="mean"),
@@ -69,21 +76,27 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     collectives: Annotated[Collectives | None, subject("Communication", "no_collective")]
     all_reduce: AllReduce | None
     program: Annotated[Program, subject("Where in the program", "no_python_frames", kind="first")]
+    compiled_functions: Annotated[
+        tuple[CompiledFunctionRow, ...], subject("Compilations", None, "of_one_trace", "compared")
+    ] = ()
+    graph_breaks: Annotated[tuple[GraphBreakRow, ...], subject("Graph breaks", None, "compared")] = ()
+    recompilations: Annotated[tuple[RecompilationRow, ...], subject("Recompilations", None, "compared")] = ()
 
     gpu: Annotated[GpuTime, subject("GPU time", "no_gpu_work", "folded", "not_on_study")]
     roofline: Annotated[
         tuple[OperatorRoofline, ...],
-        subject("Operators against the data sheet", "no_input_sizes", "needs_gpu", "folded", "compared"),
+        subject("Roofline", "no_input_sizes", "needs_gpu", "of_one_trace", "compared"),
     ]
     steps: Annotated[tuple[StepTime, ...], field("Each step.", kind="first")]
     timeline: Annotated[
-        Timeline | None, subject("Trace view", "no_operators_labels_or_gpu_work", "folded", kind="first")
+        Timeline | None,
+        subject("Timeline of a step", "no_operators_labels_or_gpu_work", "of_one_trace", "at_top", kind="first"),
     ]
     critical_path: Annotated[CriticalPath | None, subject("Critical path", "no_host_event", "folded")]
     labels: Annotated[tuple[Label, ...], subject("Labels", "no_label", "folded", "compared")]
     sequences: Annotated[
         tuple[Sequence, ...],
-        subject("Sequences of kernels", "no_repeated_sequence", "needs_gpu", "folded", "not_on_study", kind="first"),
+        subject("Kernel sequences", "no_repeated_sequence", "needs_gpu", "folded", "not_on_study", kind="first"),
     ]
     launches: Annotated[Launches | None, subject("Launches", "no_linked_launch", "needs_gpu", "folded")]
     queues: Annotated[tuple[Queue, ...], subject("Queues", "no_linked_launch", "needs_gpu", "folded", "compared")]
@@ -94,7 +107,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     copies: Annotated[
         tuple[Copy, ...], subject("Copies", "no_copy", "needs_gpu", "folded", "compared", "counts_unlinked")
     ]
-    memory: Annotated[tuple[DeviceMemory, ...] | None, subject("Memory", "no_allocations", "folded")]
+    memory: Annotated[tuple[DeviceMemory, ...] | None, subject("Memory", "no_allocations", "of_one_trace")]
     quality: Annotated[Quality, subject("Trace quality", "nothing_checked", "folded")]
     absent: Annotated[
         dict[str, Absence | None],
@@ -103,6 +116,10 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
             kind="first",
         ),
     ] = msgspec.field(default_factory=dict)
+    device_module: Annotated[
+        str,
+        field("PyTorch's module of the device: `torch.cuda`, `torch.xpu`, ...; `torch.accelerator` of an unknown one."),
+    ] = CUDA
     training: Annotated[
         bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
     ] = None
@@ -122,7 +139,7 @@ class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
     schema_version: Annotated[int, field("Version of this document.")] = 12
-    warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
+    warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's, or all that were found.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None
     error: Annotated[str | None, field("Why the traces of a run could not be read.")] = None

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from steptrace.documents.base import Document, InRuns, column, described, field, key, place_key
+from steptrace.documents.base import Document, InRuns, column, described, field, key, place_key, reference
 from steptrace.format import count as fmt_count
 from steptrace.format import place, plural
 
@@ -21,7 +21,7 @@ class Place(Document, frozen=True):
     code: Annotated[str | None, field("Text of the line.", kind="first")]
 
 
-class Site(Place, frozen=True, kw_only=True):
+class SiteRow(Place, frozen=True, kw_only=True):
     """Syncs of one kind at one place, traced or predicted."""
 
     kind: Annotated[str | None, key("Kind", "The call that waits, or `d2h_copy`, `h2d_copy`.")]
@@ -71,8 +71,8 @@ class Site(Place, frozen=True, kw_only=True):
     A sync is a host operation after which the host goes on only once queued GPU work is complete.
     """
 )
-class SyncSite(Site, frozen=True, kw_only=True):
-    count: Annotated[int, column("Syncs", "How many.", kind="total")]
+class SyncSite(SiteRow, frozen=True, kw_only=True):
+    count: Annotated[int, column("Syncs", "How many.", kind="total", plain=True)]
     blocked_ns: Annotated[
         int, column("Host blocked", "Host time in the waiting calls; the GPU may be busy meanwhile.", kind="total")
     ]
@@ -98,8 +98,37 @@ class SyncSite(Site, frozen=True, kw_only=True):
     runs: InRuns = msgspec.UNSET
 
 
+class SyncCost(Document, frozen=True, kw_only=True):
+    """One sync of a trace, with its cost and its place in the program (table `sync_costs`)."""
+
+    ts: Annotated[int, field("Start of its first call.")]
+    dur: Annotated[int, field("From the start of its first call to the end of its last.")]
+    thread: Annotated[int, reference("threads")]
+    kind: Annotated[str, field("`d2h_copy`, `h2d_copy`, or the name of the waiting call.")]
+    blocked_ns: Annotated[int, field("Host time within its calls; the GPU may be busy meanwhile.")]
+    launch: Annotated[int, reference("launches", "its first call.")]
+    op_row: Annotated[int | None, reference("ops", "the innermost operator around it.")]
+    step: Annotated[int | None, reference("steps")]
+    counted: Annotated[bool, field("Whether it counts: on a training thread, and in a step if the trace has any.")]
+    exposed_idle_ns: Annotated[
+        int | None, field("GPU idle time from its start to the first GPU work launched after its end.")
+    ]
+    exposed_until: Annotated[
+        int | None, field("Trace time in ns at which that work started, or at which the last GPU work ended.")
+    ]
+    file: Annotated[str | None, field("File of the first frame that is neither PyTorch's nor steptrace's.")]
+    line: Annotated[int | None, field("Line in it; of backward work that of the forward operator.")]
+    function: Annotated[str | None, field("Function that the line stands in.")]
+    op: Annotated[str | None, field("Innermost operator.")]
+    label: Annotated[str | None, field("Innermost `record_function` label.")]
+    phase: Annotated[str | None, field("Part of the step.")]
+    code: Annotated[str | None, field("Text of the line.")]
+    program_file: Annotated[str | None, field("Of a sync in a library: file of the program's line that leads there.")]
+    program_line: Annotated[int | None, field("That line.")]
+
+
 @described("Predicted syncs at one place.")
-class PredictedSite(Site, frozen=True, kw_only=True):
+class PredictedSite(SiteRow, frozen=True, kw_only=True):
     pinned: Annotated[
         bool | None, field("Of a copy to the device: whether the host's memory is pinned.", kind="first")
     ] = None
@@ -111,6 +140,27 @@ class PredictedBranch(Document, frozen=True):
     file: Annotated[str, field("Its file.")]
     line: Annotated[int, field("Its line.")]
     every: Annotated[int, field("After so many steps it branches in the same way again.")]
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.line}"
+
+
+class AwaitedBranch(Document, frozen=True):
+    """A line at which the program waits for its step counter, and that was not taken in the followed steps."""
+
+    file: Annotated[str, field("Its file.")]
+    line: Annotated[int, field("Its line.")]
+    awaits: Annotated[
+        str,
+        field(
+            "By what: `number` (`step == 1000`), `list` of numbers (`step in milestones`), `iterator` (`next(flags)`)."
+        ),
+    ]
+    in_steps: Annotated[
+        int | None, field("It is taken in so many steps after the last followed one; null where that is not known.")
+    ] = None
 
     @property
     def place(self) -> str:
@@ -139,8 +189,8 @@ def often(per_step: float, in_steps: int | None, of_steps: int | None, every: in
     return f"{fmt_count(total)} in {in_steps} of {of_steps} steps"
 
 
-#: What a page and a message call the one place without a line of the program that everybody can name: the training loop
-#: is the pipeline's, so no frame of the program is on the stack where a batch goes to the device; its labels tell.
+#: The name of the copy of a batch to the device by our training loop. It has no line, since no frame of the program is
+#: on its stack; the loop's labels identify it.
 BATCH_COPY: Final = "the loop's copy of the batch"
 #: The labels of the loop: of the whole part, and of the copy alone.
 _LABELS: Final = ("data", "copy data")
@@ -151,7 +201,7 @@ def is_batch_copy(file: str | None, label: str | None, kind: str | None) -> bool
     return file is None and label in _LABELS and kind == "h2d_copy"
 
 
-def place_of(site: Site) -> str:
+def place_of(site: SiteRow) -> str:
     """A site's line, of one in a library the program's; its label without a line."""
     if site.program is not None:
         return f"{place(*site.program)} (in {site.file}:{site.line})"

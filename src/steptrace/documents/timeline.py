@@ -1,20 +1,48 @@
 """The picture of a step."""
 
-from typing import Annotated
+from typing import Annotated, Literal
+
+import msgspec
 
 from steptrace.documents.base import Document, column, described, field
+
+#: What a lane shows: the parts of the step on the host; the operators of a thread, those that the program calls; syncs;
+#: the parts of the GPU's time; the work of a stream.
+LaneKind = Literal["host", "operators", "syncs", "gpu", "stream"]
+
+
+class Box(Document, frozen=True):
+    """Something that ran for a time in a lane, or several of one part that ran close to each other."""
+
+    start_ns: Annotated[int, field("Start, from the start of the step.")]
+    dur_ns: Annotated[int, field("Its length; of several the sum of their lengths.")]
+    part: Annotated[str, field("What it is: a part of the step, a class of GPU work, `operator` or `sync`.")]
+    name: Annotated[str | None, field("Its name; of several that of the longest; null where the part says all.")] = None
+    count: Annotated[int, field("How many it stands for.")] = 1
+    file: Annotated[str | None, field("File of the program's line that caused it; of several the longest one's.")] = (
+        None
+    )
+    line: Annotated[int | None, field("The line.")] = None
 
 
 class Lane(Document, frozen=True):
     """One lane of the picture of a step."""
 
     name: Annotated[str, field("What stands at it.")]
+    kind: Annotated[LaneKind, field("What it shows.")] = "host"
+    boxes: Annotated[
+        tuple[Box, ...],
+        column(
+            "Box",
+            "Something that ran, as long as it ran. What is too short to be seen is drawn together with what is of the "
+            "same part and close to it, as long as all of it together.",
+            kind="first",
+        ),
+    ] = ()
     parts: Annotated[
         dict[str, tuple[int, ...]],
-        column(
-            "Height", "Of each equal piece of the step, the share of its time that a part takes.", "%", kind="first"
-        ),
-    ]
+        field("In files of earlier releases, instead of boxes: shares of the time by part.", kind="first"),
+    ] = msgspec.field(default_factory=dict)
 
 
 @described("One step, the median one, as a picture shows it.")

@@ -1,8 +1,11 @@
 """One variant of a study: its runs, step times against the baseline's, waits, syncs, and its answer's equivalence."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
+
+import msgspec
 
 from steptrace.documents.base import Document, column, described, field
+from steptrace.documents.compiled import GraphBreak
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.input import InputVerdict
 from steptrace.documents.memory import DeviceMemory
@@ -12,12 +15,24 @@ from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication, ProcessError, RunMemory, RunResult, VariantStatus
 from steptrace.documents.steps import StepFigures
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import Place, PredictedBranch, PredictedSite, SyncSite
-from steptrace.format import setting
+from steptrace.documents.syncs import AwaitedBranch, Place, PredictedBranch, PredictedSite, SyncSite
+from steptrace.format import factor, setting
 from steptrace.limits import HIGH_SHARE, LONG_STEPS, MODERATE_SHARE, PROFILER_OVERHEAD
 
 StepVerdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Statistic = Literal["median", "mean"]
+EquivalenceStatus = Literal["same", "differs", "not comparable", "failed", "not measured"]
+#: Why the outputs of two programs cannot be compared.
+NotComparableCode = Literal[
+    "no_steps",
+    "no_scalar_loss",
+    "baseline_loss_not_finite",
+    "other_samples",
+    "other_gradients",
+    "baseline_varies",
+]
+#: The quantities of a variant's answer that are compared with the reference.
+Quantity = Literal["loss", "gradient", "predictions", "parameters"]
 
 
 class StepTimes(Document, frozen=True):
@@ -28,8 +43,8 @@ class StepTimes(Document, frozen=True):
         column(
             "Step time",
             "Median over unprofiled steps, the only source of a claim about speed; 95 % of steps stay under p95. In a "
-            f"study where some variant's mean is over {LONG_STEPS:.2f} times its median in every run, the mean: long "
-            "steps come back, as where a loader falls behind, and a median leaves them out.",
+            f"study where some variant's mean is over {factor(LONG_STEPS)} times its median in every run, the mean: "
+            "long steps come back, as where a loader falls behind, and a median leaves them out.",
             "ms",
         ),
     ]
@@ -143,11 +158,19 @@ class Tolerance(Document, frozen=True):
     parameters: Annotated[float | None, field("Of the gradient by the parameters.")] = None
 
 
+class NotComparable(Document, frozen=True):
+    """Why the outputs of two programs cannot be compared; `words.equivalence` makes the sentence."""
+
+    code: Annotated[NotComparableCode, field("Which reason.")]
+    samples: Annotated[int | None, field("Samples in a step of the variant, where the numbers differ.")] = None
+    baseline_samples: Annotated[int | None, field("Samples in a step of the baseline, where they differ.")] = None
+
+
 class Equivalence(Document, frozen=True):
     """Whether a variant computes what its reference computes."""
 
     status: Annotated[
-        Literal["same", "differs", "not comparable", "failed", "not measured"],
+        EquivalenceStatus,
         column(
             "Equivalence",
             "Loss, predictions and gradients against a float64 reference on shared values and fixed seeds; outside "
@@ -163,12 +186,15 @@ class Equivalence(Document, frozen=True):
     parameters_rel_err: Annotated[float | None, field("Relative error of the gradient by the parameters.")] = None
     tolerance: Annotated[Tolerance | None, field("What is allowed.")] = None
     failure: Annotated[ProcessError | None, field("How the check failed.")] = None
-    reason: Annotated[str | None, field("Why the two cannot be compared.")] = None
+    reason: Annotated[str | None, field("Why the two cannot be compared, as a sentence.")] = None
+    not_comparable: Annotated[
+        NotComparable | None, field("Why the two cannot be compared; null in files of before this field.")
+    ] = None
 
     @property
-    def held(self) -> list[tuple[str, float | None, float | None]]:
-        """What is held against the reference: its name, its relative error and the tolerance, None without one."""
-        names = ("loss", "gradient", "predictions", "parameters")
+    def held(self) -> list[tuple[Quantity, float | None, float | None]]:
+        """The quantities compared with the reference: name, relative error, and tolerance (None without one)."""
+        names = get_args(Quantity)
         return [(name, getattr(self, f"{name}_rel_err"), getattr(self.tolerance, name, None)) for name in names]
 
 
@@ -250,6 +276,33 @@ class Why(Document, frozen=True):
         return self.syncs_ns is None or self.syncs_ns >= _LEAST_BY_SYNCS * self.saved_ns
 
 
+class CompiledFigures(Document, frozen=True):
+    """What torch.compile did in the runs of a variant, or would do by its prediction."""
+
+    graph_breaks: Annotated[
+        int | None,
+        column(
+            "Graph breaks",
+            "Lines at which graphs of compiled code end early: the most of all runs, or of the prediction where no run "
+            "compiled anything; null where that is not known. Those that PyTorch's own code asks for do not count.",
+        ),
+    ]
+    recompilations: Annotated[
+        int | None, column("Recompilations", "Functions compiled again, for other arguments: the most of all runs.")
+    ]
+    compile_ms: Annotated[
+        float | None,
+        column("Compiling", "Time that all compilations of a run took, median over runs. It is in no timed step."),
+    ]
+    predicted_breaks: Annotated[
+        tuple[GraphBreak, ...],
+        field(
+            "The graph breaks of the prediction where no run compiled anything, without those that PyTorch's own code "
+            "asks for."
+        ),
+    ] = ()
+
+
 class VariantResult(StepFigures, frozen=True):
     """One variant of a study."""
 
@@ -280,7 +333,7 @@ class VariantResult(StepFigures, frozen=True):
         column(
             "Profiled / unprofiled",
             "Step time in the profiled window over the unprofiled one. Above "
-            f"{PROFILER_OVERHEAD:.2f} the trace figures describe a step that the profiler has changed.",
+            f"{factor(PROFILER_OVERHEAD)} the trace figures describe a step that the profiler has changed.",
         ),
     ]
     synced_sections_ms: Annotated[
@@ -312,10 +365,33 @@ class VariantResult(StepFigures, frozen=True):
         tuple[PredictedBranch, ...],
         field("Where the program does something else every few steps, as the prediction saw it."),
     ] = ()
+    predicted_awaited: Annotated[
+        tuple[AwaitedBranch, ...],
+        field("Where the program waits for a step after those that the prediction followed."),
+    ] = ()
 
     why: Annotated[
         Why | None, field("Why its step is shorter than its baseline's; null where it is not, or no profile says it.")
     ] = None
+
+    compiled: Annotated[
+        CompiledFigures | None, field("What torch.compile did in its runs; null where nothing was compiled.")
+    ] = None
+
+    joules_per_step: Annotated[
+        float | None,
+        column(
+            "Energy per step",
+            "Mean power of rank 0's GPU over the unprofiled steps, as NVML samples it, times the mean step time. It is "
+            "that of the whole GPU, whatever else runs on it. Median of the runs.",
+            "J",
+        ),
+    ] = None
+
+    entry: Annotated[str | None, field("Its name in the study's file, which all cells of a matrix share.")] = None
+    cell: Annotated[dict[str, str], field("What the matrix sets for it, by key; empty without a matrix.")] = (
+        msgspec.field(default_factory=dict)
+    )
 
     @property
     def unfollowed_branches(self) -> tuple[PredictedBranch, ...]:

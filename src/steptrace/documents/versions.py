@@ -12,12 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from steptrace.documents import table
+from steptrace.documents.answers import ANSWERS_BY_KIND
 from steptrace.documents.base import Document, version_of
 from steptrace.documents.kinds import kinds
 from steptrace.documents.run import InputOfRun, OpLine, SectionOfRun, StepOfRun
 from steptrace.files import VERSION_KEY
 
-#: What of a JSON Schema says nothing about which values fit.
+#: Keys of a JSON Schema that do not decide which values fit.
 _WORDS: Final = ("description", "title", "default")
 #: The tables that are read from the files of earlier runs.
 _TABLES: Final[tuple[type[Document], ...]] = (StepOfRun, SectionOfRun, InputOfRun, OpLine)
@@ -27,14 +28,15 @@ Shape = dict[str, Any]
 
 
 def shapes() -> dict[str, Shape]:
-    """The present version and shape of every file, by its name, and of the tables of runs."""
+    """The present version and shape of every file, by its name, of what commands print, and of the tables of runs."""
     found = {kind.name: shape_of(kind.document) for kind in kinds() if kind.document is not None}
     of_tables: dict[str, Any] = {}
     for row in _TABLES:
         for name, shape in shape_of(row)["types"].items():
             # A table has the columns that are declared, and no others.
             of_tables[name] = {**shape, "required": sorted(shape["fields"])}
-    return {**found, "tables": {"version": table.VERSION, "types": of_tables}}
+    answers = {f"answer {kind}": shape_of(answer) for kind, answer in ANSWERS_BY_KIND.items()}
+    return {**found, **answers, "tables": {"version": table.VERSION, "types": of_tables}}
 
 
 def shape_of(document: type[Document]) -> Shape:
@@ -57,7 +59,7 @@ def _bare(schema: Any) -> Any:
 
 
 def problems(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> list[str]:
-    """What keeps files of a version from being read that were written earlier at that version; a sentence each.
+    """The changes that keep earlier files of the same version from being read; a sentence each.
 
     Args:
         before: the shapes as versions.json has them.
@@ -91,8 +93,22 @@ def _unreadable(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
 
 def _takes(new: Any, old: Any) -> bool:
     """Whether every value that fits the old schema fits the new one, as far as their alternatives show."""
-    choices = {_text(choice) for choice in _choices(new)}
-    return all(any(_text(wider) in choices for wider in _wider(choice)) for choice in _choices(old))
+    choices = [*_choices(new)]
+    texts = {_text(choice) for choice in choices}
+    return all(
+        any(_text(wider) in texts for wider in _wider(choice))
+        or any(_takes_inside(schema, choice) for schema in choices)
+        for choice in _choices(old)
+    )
+
+
+def _takes_inside(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """Whether a map, or a list, takes all that another takes because its values, or its items, do."""
+    for inner in ("additionalProperties", "items"):
+        if isinstance(new.get(inner), dict) and isinstance(old.get(inner), dict):
+            around = [{key: value for key, value in schema.items() if key != inner} for schema in (new, old)]
+            return around[0] == around[1] and _takes(new[inner], old[inner])
+    return False
 
 
 def _choices(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -121,7 +137,7 @@ def _text(schema: Any) -> str:
 
 
 def kept(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> dict[str, Shape]:
-    """What versions.json holds from now on: at the same version with what was added since, else the new shape.
+    """The new content of versions.json: a document of the same version gains its new fields, others get the new shape.
 
     A field that was optional once at a version stays so there: files without it are around.
     """

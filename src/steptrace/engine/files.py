@@ -1,15 +1,20 @@
-"""Converts the records of a measured process to the files of a run. Imports no torch."""
+"""Writes the files of a run from the records of its ranks. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptrace import record
+import msgspec
+from msgspec.structs import asdict
+
+from steptrace import run_folder
+from steptrace.documents.base import columns_of
 from steptrace.documents.note import Note, note
 from steptrace.documents.probe import GpuInUse, HeldMemory, MeasuredStep, RankRecord, TraceEnd
-from steptrace.documents.run import RunMemory, RunRecord, StepOfRun
+from steptrace.documents.run import InputOfRun, RunMemory, RunRecord, SectionOfRun, StepOfRun
+from steptrace.documents.table import names_of
 from steptrace.errors import SteptraceError
-from steptrace.files import read_json, write_versioned
+from steptrace.files import write_versioned
 from steptrace.machine import environment
 from steptrace.words.notes import note_text
 
@@ -40,14 +45,14 @@ def steps_table(ranks: Sequence[Sequence[MeasuredStep]]) -> "pd.DataFrame":
 
 
 def trace_fault(trace: TraceEnd | None) -> Note | None:
-    """Why a rank has no complete trace, by its record's `trace`; None if it has one, or none was to be recorded."""
+    """The note on a trace that is missing or incomplete; None if it is complete, or if none was to be recorded."""
     if trace is None or trace.state == "recorded":
         return None
     return note("trace_fault", message=trace.message)
 
 
 def _move_traces(ranks: Sequence[RankRecord], left: Path, run_dir: Path) -> tuple[str, ...]:
-    """Move the traces into the run's folder, each with its record; returns their names in the order of the ranks."""
+    """Move the traces into the run's folder, each with its record; return their names in the order of the ranks."""
     for name in _earlier_traces(run_dir):
         (run_dir / name).unlink(missing_ok=True)
         _beside(run_dir / name).unlink(missing_ok=True)
@@ -57,7 +62,7 @@ def _move_traces(ranks: Sequence[RankRecord], left: Path, run_dir: Path) -> tupl
         if not trace.exists():
             continue
         names.append(trace.name)
-        # The record of an earlier trace of this name would be taken for the new one's.
+        # Otherwise the record of an earlier trace of this name would count as that of the new one.
         _beside(run_dir / trace.name).unlink(missing_ok=True)
         for file in filter(Path.exists, (trace, _beside(trace))):  # a trace can lack its record: see Recording
             file.replace(run_dir / file.name)
@@ -65,9 +70,9 @@ def _move_traces(ranks: Sequence[RankRecord], left: Path, run_dir: Path) -> tupl
 
 
 def _earlier_traces(run_dir: Path) -> tuple[str, ...]:
-    """The traces that an earlier run left in its folder, by its own record; other files there are not touched."""
+    """The names of the traces that an earlier run left in the folder, by that run's record."""
     try:
-        return record.read_run(run_dir).traces
+        return run_folder.read_run(run_dir).traces
     except SteptraceError:
         return ()
 
@@ -77,18 +82,33 @@ def _beside(trace: Path) -> Path:
     return trace.with_name(trace.name.replace("trace", "capture").removesuffix(".gz"))
 
 
-def _write_lines(left: Path, run_dir: Path) -> None:
-    """The lines of operators and syncs, with the text of the files that they name, from a measurement's folder."""
-    if (left / record.WARNED_SYNCS_FILE).exists():
-        write_versioned(run_dir / record.WARNED_SYNCS_FILE, read_json(left / record.WARNED_SYNCS_FILE))
-    if (left / record.SOURCES_FILE).exists():
-        record.write_sources(run_dir, read_json(left / record.SOURCES_FILE))
-    if (left / "op_lines.json").exists():
-        record.write_op_lines(run_dir, read_json(left / "op_lines.json"))
+def _write_lines(first: RankRecord, run_dir: Path) -> None:
+    """Write the lines of operators and syncs, and the text of the files that they name."""
+    if first.warned_syncs is not None:
+        write_versioned(run_dir / run_folder.WARNED_SYNCS_FILE, msgspec.to_builtins(first.warned_syncs))
+    if first.sources is not None:
+        run_folder.write_sources(run_dir, first.sources)
+        run_folder.write_op_lines(run_dir, msgspec.to_builtins(first.op_lines))
+
+
+def _write_passes(first: RankRecord, run_dir: Path) -> None:
+    """Write the results of the program's own passes: sections, loading, and the bandwidth between the ranks."""
+    import pandas as pd
+
+    if first.sections:
+        sections = pd.DataFrame(msgspec.to_builtins(first.sections), columns=names_of(SectionOfRun))
+        run_folder.write_rows(run_dir, SectionOfRun, sections)
+    if first.input_batches:
+        rows = [{"batch": number, **asdict(batch)} for number, batch in enumerate(first.input_batches)]
+        nullable = [column.name for column in columns_of(InputOfRun) if column.nullable]
+        batches = pd.DataFrame(rows, columns=names_of(InputOfRun)).astype(dict.fromkeys(nullable, "Int64"))
+        run_folder.write_rows(run_dir, InputOfRun, batches)
+    if first.communication is not None:
+        run_folder.write_document(run_dir, first.communication)
 
 
 def memory_of(gpu: GpuInUse | None, batch_size: int, counted: HeldMemory, limit_bytes: int | None = None) -> RunMemory:
-    """The record of what a training has `counted`; its capacity is the limit if that is less than there is."""
+    """The record of the memory that a training holds; the capacity is the device's, or the limit if that is less."""
     import psutil
 
     capacity, source = (gpu.memory_bytes, "device") if gpu else (psutil.virtual_memory().total, "machine")
@@ -115,31 +135,33 @@ def write_files(
     batch_size: int | None,
     limit_bytes: int | None = None,
 ) -> RunRecord:
-    """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`, made if missing.
+    """Write run.json, steps.parquet, traces, memory.json and the other results into `run_dir`; return the run's record.
 
     Args:
         ranks: the ranks' records.
-        left: folder of the first rank's files.
-        run_dir: the run's folder.
+        left: the folder with the files that the ranks have written.
+        run_dir: the run's folder, which is made if it is missing.
         labels: the fields of its record that are not measured; `notes` are added to those of the first rank.
-        batch_size: samples in a batch; None where they vary: then there is no memory.json.
-        limit_bytes: what peaks are held against, if less than there is.
+        batch_size: samples in a batch; None if they vary, and then there is no memory.json.
+        limit_bytes: the memory that peaks are compared with, if it is less than the device has.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     first = ranks[0]
-    gpu, memory, cwd = first.gpu, first.memory, Path(first.cwd)
-    record.write_rows(run_dir, StepOfRun, steps_table([rank.rows for rank in ranks]))
+    gpu, memory = first.gpu, first.memory
+    cwd = None if first.cwd is None else Path(first.cwd)
+    run_folder.write_rows(run_dir, StepOfRun, steps_table([rank.rows for rank in ranks]))
     traces = _move_traces(ranks, left, run_dir)
-    _write_lines(left, run_dir)
+    _write_lines(first, run_dir)
+    _write_passes(first, run_dir)
     if batch_size is not None and memory is not None:
-        record.write_document(run_dir, memory_of(gpu, batch_size, memory, limit_bytes))
+        run_folder.write_document(run_dir, memory_of(gpu, batch_size, memory, limit_bytes))
     is_gone = first.trace is not None and not traces
     fault = trace_fault(first.trace) or (note("trace_fault", message=None) if is_gone else None)
     notes = (*first.notes, *([fault] if fault else ()), *labels.get("notes", ()))
     measured = {
         "world_size": max(rank.world_size for rank in ranks),
         "device": "cuda" if gpu else "cpu",
-        "environment": environment(first, cwd if cwd.is_dir() else None),
+        "environment": environment(first, cwd if cwd is not None and cwd.is_dir() else None),
         "traces": traces,
         "notes": notes,
         "warnings": tuple(map(note_text, notes)),
@@ -147,7 +169,9 @@ def write_files(
         "peak_allocated_bytes": first.peak_allocated_bytes,
         "peak_reserved_bytes": first.peak_reserved_bytes,
         "nvml": first.nvml,
+        "batch_bytes": first.batch_bytes,
+        "compiled": first.compiled,
     }
     run = RunRecord(**{**labels, **measured})
-    record.write_document(run_dir, run)  # last: a folder with run.json is complete
+    run_folder.write_document(run_dir, run)  # last: a folder with run.json is complete
     return run

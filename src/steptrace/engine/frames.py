@@ -1,4 +1,4 @@
-"""Whose code is running: which line of a program calls, and whether an error is the program's or one of steptrace.
+"""Finds the program's line in a stack, and decides whether an error is a fault of the program or of steptrace.
 
 Needs PyTorch and the standard library only.
 """
@@ -6,7 +6,6 @@ Needs PyTorch and the standard library only.
 import itertools
 import linecache
 import re
-import signal
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,34 +18,35 @@ import torch
 import steptrace
 from steptrace.torch_names import private
 
-#: Folders that the profiler leaves out in the names of files.
+#: Returns the folders that the profiler leaves out of file names.
 _PREFIXES: Final[Any] = private("torch.profiler.python_tracer._prefix_regex") or list
 _PIPELINE: Final = f"{Path(steptrace.__file__).parent}/"
-_TORCH: Final = f"{Path(torch.__file__).parent}/"
+#: The folder of PyTorch.
+TORCH: Final = f"{Path(torch.__file__).parent}/"
 _PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
 _WORKLOADS: Final = f"{_PIPELINE}workloads/"
-#: The module that drives a prediction; frames outside it only started it.
+#: The module that drives a prediction; its callers only started it.
 _DRIVER: Final = f"{_PIPELINE}predict/main.py"
 #: Files to skip: PyTorch's, the virtual device's and the probe's.
-LOOK_PAST: Final = (_TORCH, f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
+LOOK_PAST: Final = (TORCH, f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
 #: Folders of Python's own modules, and of the scripts of installed packages.
 _INSTALLED: Final = (_PYTHON, f"{sysconfig.get_path('scripts')}/")
-#: Most lines in the text of a site.
+#: The most lines in the text of a site.
 _LONGEST: Final = 10
-#: What runs inside of a program that is measured or captured.
-_OURS: Final = (f"{_PIPELINE}engine/", f"{_PIPELINE}launch/")
+#: Modules that run inside a program that is measured or captured.
+OURS: Final = (f"{_PIPELINE}engine/", f"{_PIPELINE}launch/")
 _HOOKS: Final = f"{_PIPELINE}launch/hooks.py"
-#: Its first import: what it runs there are the program's modules.
+#: The module that starts the probe; errors below it are those of modules that the program imports.
 _INJECT: Final = f"{_PIPELINE}launch/inject/"
-#: A call by a plain name, as our wrappers call what they wrap.
+#: A call by a plain name, as our wrappers call the functions that they wrap.
 _PLAIN_CALL: Final = re.compile(r"(\w+)\(")
-#: Frames of a report.
+#: The most frames in a report.
 _FRAMES: Final = 4
 #: A frame and its running line.
 Where = tuple[FrameType, int]
 
 
-class Site(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of source; `file` is the file's absolute path."""
 
     file: str
@@ -64,11 +64,11 @@ class Site(NamedTuple):
         return text or None
 
 
-def calling_site(frames: Iterable[Site], generated: str = "<") -> Site | None:
-    """The program's innermost frame.
+def calling_site(frames: Iterable[SourceLine], generated: str = "<") -> SourceLine | None:
+    """The program's innermost frame; None if steptrace's own code is reached first, since its callers only started it.
 
-    None once the pipeline's own code is reached: frames outside it only started it. The workloads count as the user's
-    code. Frames without a file whose names begin with `generated` are skipped.
+    The workloads count as the user's code. Frames of generated code, whose file names begin with `generated`, are
+    skipped.
     """
     for site in frames:
         if site.file == _DRIVER:
@@ -79,7 +79,7 @@ def calling_site(frames: Iterable[Site], generated: str = "<") -> Site | None:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is Python's, an installed package's, or the script that such a package is started by."""
+    """Whether a file belongs to Python or an installed package, or is the script that starts such a package."""
     return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)
 
 
@@ -88,35 +88,35 @@ def is_python_s_own(file: str) -> bool:
     return file.startswith(_PYTHON) and "/site-packages/" not in file
 
 
-def program_site(frames: Iterable[Site], site: Site | None) -> Site | None:
-    """Of a site in a library the innermost line outside of libraries; None of any other."""
+def program_site(frames: Iterable[SourceLine], site: SourceLine | None) -> SourceLine | None:
+    """The innermost line outside of libraries, if `site` is in a library; otherwise None."""
     if site is None or not is_library(site.file):
         return None
     return calling_site(frame for frame in frames if not is_library(frame.file))
 
 
-def frames_from(frame: FrameType | None, until: str | None = None) -> Iterator[Site]:
-    """The running frames from one outwards, up to a function called `until`."""
+def frames_from(frame: FrameType | None, until: str | None = None) -> Iterator[SourceLine]:
+    """The running frames from `frame` outwards, up to a function called `until`, without it."""
     while frame is not None and frame.f_code.co_name != until:
-        yield Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        yield SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
 
 
 def trace_file_name(path: str) -> str:
-    """A file's name as Kineto writes it into a trace: without the entry of `sys.path` that it lies under."""
-    # PyTorch's own list of these entries, so that both agree by construction.
+    """A file's name as in a Kineto trace: without the entry of `sys.path` that contains the file."""
+    # The list is PyTorch's own, so that both agree by construction.
     prefix = next((prefix for prefix in _PREFIXES() if path.startswith(prefix)), "")
     return path.removeprefix(prefix)
 
 
 def hook_fault(error: BaseException) -> str | None:
-    """What to report where code of steptrace has failed inside of a program; None where the program has.
+    """The report of an error inside a program if it is a fault of steptrace; None if it is the program's own.
 
-    It is steptrace's fault if its frame is the innermost one outside of PyTorch and Python, unless a function that the
-    program or PyTorch gave it has failed there.
+    It is steptrace's fault if the innermost frame outside of PyTorch and Python is steptrace's. The exception is a
+    function that the program or PyTorch passed in, and that failed there.
     """
     frames = outside_pytorch(error)
-    if not frames or not _file(frames[-1][0]).startswith(_OURS) or _file(frames[-1][0]).startswith(_INJECT):
+    if not frames or not _file(frames[-1][0]).startswith(OURS) or _file(frames[-1][0]).startswith(_INJECT):
         return None
     called = _PLAIN_CALL.match(_failing(error.__traceback__, frames[-1][0]))
     code = frames[-1][0].f_code
@@ -126,32 +126,25 @@ def hook_fault(error: BaseException) -> str | None:
 
 
 def contained_fault(error: BaseException) -> str:
-    """What to report of an error of steptrace that was kept from the program; called where it was caught."""
+    """The report of an error of steptrace that did not reach the program; call this where the error is caught."""
     inner = outside_pytorch(error)
     outer = [
         (frame, line)
         for frame, line in traceback.walk_stack(None)
-        if not _looked_past(_file(frame)) and not _file(frame).startswith(_OURS)
+        if not _looked_past(_file(frame)) and not _file(frame).startswith(OURS)
     ]
     return report(error, [*reversed(outer), *(inner[1:] or inner)])
 
 
-def is_of_signal_handler(error: BaseException) -> bool:
-    """Whether a signal handler of the program has raised an error: it may do so at any moment, in code of ours, too."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
 def outside_pytorch(error: BaseException) -> list[Where]:
-    """An error's frames that are neither PyTorch's nor Python's own, with their lines: who has called those decides."""
+    """An error's frames, with their lines, without those of PyTorch and Python, since their callers are at fault."""
     stack = traceback.walk_tb(error.__traceback__)
     return [(frame, line) for frame, line in stack if not _looked_past(_file(frame))]
 
 
 def report(error: BaseException, frames: Sequence[Where], operator: str = "") -> str:
     """The text of a report: versions, operator, error and the innermost frames."""
-    # Our wrappers call each other: the innermost of them is the place.
+    # Our wrappers call each other; only the innermost of them is shown.
     follow = itertools.zip_longest(frames, frames[1:], fillvalue=None)
     frames = [
         pair
@@ -170,11 +163,11 @@ def _file(frame: FrameType) -> str:
 
 
 def _looked_past(file: str) -> bool:
-    return file.startswith((_TORCH, "<frozen ")) or is_python_s_own(file)
+    return file.startswith((TORCH, "<frozen ")) or is_python_s_own(file)
 
 
 def _failing(trace: TracebackType | None, frame: FrameType) -> str:
-    """The text of the expression that fails in a frame, from its beginning to the end of its line."""
+    """The text of the expression that failed in a frame, up to the end of its line; empty if not found."""
     while trace is not None and trace.tb_frame is not frame:
         trace = trace.tb_next
     if trace is None:

@@ -1,8 +1,9 @@
-"""Steps grouped by what they do: a validation, a log or a rollout every n-th step makes steps of another kind.
+"""Groups steps by what they do: steps with a validation, a log or a rollout are of another kind than the others.
 
-They are told apart by their operators, counted during the warm-up, and by their times.
+Kinds differ in the number of operators that their steps run, which is counted during the warm-up, and in their times.
 
-Needs nothing but the standard library: the engine groups steps while the program runs, the commands for their words.
+This module needs only the standard library: the engine groups steps while the program runs, and commands import it for
+its sentences.
 """
 
 import math
@@ -16,19 +17,19 @@ from steptrace.limits import LONG_STEPS
 from steptrace.periods import are_regular, period
 from steptrace.words.syncs import step_groups_in_words
 
-#: The first steps of a program do more than others: what is compiled, tuned and allocated for good.
+#: The number of first steps of a program that do more than others: they compile, tune, and allocate what is kept.
 FIRST_STEPS: Final = 3
-#: A step that takes less than this many times the median is no other kind.
+#: A step is of another kind only if it takes at least this many times the median.
 _FACTOR: Final = 2.0
-#: Numbers of operators that lie no further apart, as ratios, are of steps that do the same.
+#: The largest ratio of the numbers of operators of two steps that do the same.
 _SAME_COUNT: Final = 1.1
-#: Long steps that lie further apart than this part of all steps may be the machine's doing.
+#: A period of long steps counts only if it is at most this part of all steps: rarer ones may be the machine's.
 _CHANCE: Final = 2 / 3
-#: Means that differ by less are the same figure.
+#: Means within this share of each other print identically.
 _ROUNDED: Final = 0.01
-#: How many times as many steps show how often something comes back that was seen once, or not at all.
+#: Something that was seen once or never needs this many times as many steps to show how often it comes back.
 _MORE: Final = 4
-#: How many times the steps asked for are profiled at most.
+#: The most profiled steps, as a multiple of the number that was asked for.
 _MOST_PROFILED: Final = 2
 
 
@@ -37,13 +38,13 @@ class Kind:
     """Steps that are alike.
 
     Attributes:
-        steps: their number.
-        of: of how many.
+        steps: how many steps are of this kind.
+        of: the number of all steps.
         typical: the median of their values: nanoseconds, or syncs.
         share: their part of the sum of all values, 0 to 1.
-        every: steps from one of them to the next; None: not regularly, seen too rarely to say, or most steps are.
-        next_in: how many steps come before the next one of a kind that comes regularly.
-        operators: how many operators they run; None where that is not known.
+        every: the period in steps; None if they come irregularly or too rarely, or if they are most of the steps.
+        next_in: how many steps come before the next one of this kind; None without a period.
+        operators: how many operators such a step runs; None if that is not known.
     """
 
     steps: int
@@ -56,45 +57,47 @@ class Kind:
 
 
 def kinds_of(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> tuple[Kind, ...]:
-    """The usual steps, and the others of each kind; one kind alone where all are alike, none without steps.
+    """The kinds of steps, the usual one first; a single kind if all steps are alike, none without steps.
 
-    Steps of one kind run as many operators, every so many steps. Those that are long among their like, and take over a
-    tenth of the time, are the last kind.
+    Steps of one kind run the same number of operators and come back with one period. Steps that take much longer than
+    others of their kind are the last kind, if together they take over a tenth of the time.
 
     Args:
         steps_ns: the times of the steps.
-        operators: how many operators each of the steps just before them ran; what comes back at one distance there goes
-            on so.
+        operators: how many operators each of the steps just before them ran. A period seen there is assumed to go on.
     """
-    rhythms, of = _rhythms(operators), len(steps_ns)
-    by_rhythm = _by_rhythm(rhythms, range(len(operators), len(operators) + of))
+    rhythms = _rhythms(operators)
+    steps = len(steps_ns)
+    by_rhythm = _by_rhythm(rhythms, range(len(operators), len(operators) + steps))
     long = [numbers[n] for numbers in by_rhythm.values() for n in long_steps([steps_ns[number] for number in numbers])]
     if sum(steps_ns[number] for number in long) <= (LONG_STEPS - 1) * sum(steps_ns):
         long = []
     ran = _by_rhythm(rhythms, range(len(operators)))
     kinds = []
     for rhythm, numbers in by_rhythm.items():
-        own = [number for number in numbers if number not in long]
+        usual = [number for number in numbers if number not in long]
         every, at = rhythm or (None, 0)
-        next_in = None if every is None else (at - len(operators) - of) % every
+        next_in = None if every is None else (at - len(operators) - steps) % every
         count = statistics.median(operators[number] for number in ran[rhythm]) if rhythms and ran[rhythm] else None
-        kinds += [_kind(steps_ns, own, every, next_in, count)] if own else []
+        if usual:
+            kinds.append(_kind(steps_ns, usual, every, next_in, count))
     if long:
-        every = period(sorted(long), of)
-        every = None if every is None or every > _CHANCE * of else every
-        kinds.append(_kind(steps_ns, long, every, None if every is None else max(long) + every - of))
+        every = period(sorted(long), steps)
+        every = None if every is None or every > _CHANCE * steps else every
+        kinds.append(_kind(steps_ns, long, every, None if every is None else max(long) + every - steps))
     return tuple(kinds)
 
 
 def _rhythms(operators: Sequence[int]) -> list[tuple[int, int]]:
-    """Where an unusual number of operators comes regularly: (steps from one to the next, phase), longest first."""
-    others, of = unusual(operators), len(operators)
-    periods = [(period(numbers, of), numbers) for numbers in (others, *_alike(others, operators))]
-    return sorted({(every, numbers[-1] % every) for every, numbers in periods if every is not None}, reverse=True)
+    """The rhythms of unusual numbers of operators as (period in steps, phase), the longest period first."""
+    rare = unusual(operators)
+    periods = [(period(numbers, len(operators)), numbers) for numbers in (rare, *_alike(rare, operators))]
+    rhythms = {(steps, numbers[-1] % steps) for steps, numbers in periods if steps is not None}
+    return sorted(rhythms, reverse=True)
 
 
 def _alike(numbers: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
-    """These steps by their counts, in groups; what differs by less than `_SAME_COUNT` times is the same."""
+    """The steps in groups of about the same count: neighbours in a group differ at most by the factor `_SAME_COUNT`."""
     groups: list[list[int]] = []
     for number in sorted(numbers, key=counts.__getitem__):
         if groups and counts[number] <= _SAME_COUNT * counts[groups[-1][-1]]:
@@ -105,7 +108,7 @@ def _alike(numbers: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
 
 
 def _by_rhythm(rhythms: Sequence[tuple[int, int]], steps: range) -> dict[tuple[int, int] | None, list[int]]:
-    """The indices of the steps by the rhythm that they belong to; first, by None, those of none."""
+    """The indices of the steps, by their rhythm. The first key is None, for steps without a rhythm."""
     groups: dict[tuple[int, int] | None, list[int]] = {rhythm: [] for rhythm in (None, *reversed(rhythms))}
     for number, step in enumerate(steps):
         groups[next(((every, at) for every, at in rhythms if (step - at) % every == 0), None)].append(number)
@@ -113,7 +116,7 @@ def _by_rhythm(rhythms: Sequence[tuple[int, int]], steps: range) -> dict[tuple[i
 
 
 def unusual(counts: Sequence[int]) -> list[int]:
-    """The indices of the steps whose count is not the most frequent one; of equals the lower is that."""
+    """The indices of the steps whose count is not the most frequent one (the lower one, if two are as frequent)."""
     usual = min(statistics.multimode(counts), default=None)
     return [number for number, count in enumerate(counts) if count != usual]
 
@@ -121,8 +124,8 @@ def unusual(counts: Sequence[int]) -> list[int]:
 def long_steps(steps_ns: Sequence[int]) -> list[int]:
     """The indices of the steps that lift the mean beyond `LONG_STEPS` times the median.
 
-    They take `_FACTOR` times the median, and are nearer to the longest than to the median, as ratios: where steps are
-    short, the machine makes some several times as long.
+    Such a step takes more than `_FACTOR` times the median, and its ratio to the longest step is closer to 1 than that
+    to the median: the machine makes some short steps several times as long.
     """
     if not steps_ns:
         return []
@@ -134,10 +137,10 @@ def long_steps(steps_ns: Sequence[int]) -> list[int]:
 
 
 def groups_by_count(counts: Sequence[int]) -> list[list[int]]:
-    """The indices of the steps with the usual count, and of the others by what is nearly the same, most first."""
-    others = unusual(counts)
-    usual = [number for number in range(len(counts)) if number not in others]
-    return [group for group in (usual, *sorted(_alike(others, counts), key=len, reverse=True)) if group]
+    """The indices of the steps in groups of about equal count: first the usual steps, then the largest group."""
+    rare = unusual(counts)
+    usual = [number for number in range(len(counts)) if number not in rare]
+    return [group for group in (usual, *sorted(_alike(rare, counts), key=len, reverse=True)) if group]
 
 
 @dataclass(frozen=True)
@@ -147,9 +150,9 @@ class StepGroup:
     Attributes:
         steps: how many steps are in the group.
         of: how many steps there are in all.
-        every: the period in which they come back; None if they come irregularly, or if they are most of the steps.
-        least: the fewest syncs of one of them.
-        most: the most syncs of one of them.
+        every: the period in steps; None if they come irregularly, or if they are most of the steps.
+        least: the fewest syncs of a step of the group.
+        most: the most syncs of a step of the group.
     """
 
     steps: int
@@ -162,43 +165,47 @@ class StepGroup:
 def step_groups(
     counts: Sequence[int], by_place: Sequence[Sequence[int]] = ()
 ) -> tuple[tuple[StepGroup, ...], float | None]:
-    """The groups of steps by their number of syncs, and the long-term mean where it differs from the mean of `counts`.
+    """The groups of steps by their number of syncs, and the long-term mean if it differs from the mean of `counts`.
 
-    Without groups where all steps make the same number of syncs.
+    There are no groups if all steps make the same number of syncs.
 
     Args:
         counts: the syncs of each step.
-        by_place: those of each place; without regular places no group of steps is said to come regularly.
+        by_place: the same for each place; a group has a period only if the syncs of some place come regularly.
     """
-    groups, of = groups_by_count(counts), len(counts)
+    groups = groups_by_count(counts)
     if len(groups) < 2:
         return (), None
     # A period only makes sense for a minority group.
     is_regular = are_regular(by_place)
-    periods = [period(group, of) if is_regular and 2 * len(group) <= of else None for group in groups]
+    steps = len(counts)
+    periods = [period(group, steps) if is_regular and 2 * len(group) <= steps else None for group in groups]
     of_group = [[counts[number] for number in group] for group in groups]
-    often = _as_often_as_they_come(of_group, periods)
-    differs = often is not None and abs(often - statistics.mean(counts)) > _ROUNDED * often
+    long_term = _long_term_mean(of_group, periods)
+    differs = long_term is not None and abs(long_term - statistics.mean(counts)) > _ROUNDED * long_term
     described = (
-        StepGroup(len(values), of, every, min(values), max(values))
+        StepGroup(len(values), steps, every, min(values), max(values))
         for values, every in zip(of_group, periods, strict=True)
     )
-    return tuple(described), often if often and differs else None
+    return tuple(described), long_term if long_term and differs else None
 
 
 def counts_in_words(counts: Sequence[int], by_place: Sequence[Sequence[int]] = ()) -> str:
-    """How many steps make how many syncs; empty where all make the same, and without any. See `step_groups`."""
-    groups, often = step_groups(counts, by_place)
-    return step_groups_in_words(map(asdict, groups), often)
+    """A sentence on how many steps make how many syncs, by `step_groups`; empty if all make the same number."""
+    groups, long_term = step_groups(counts, by_place)
+    return step_groups_in_words(map(asdict, groups), long_term)
 
 
-def _as_often_as_they_come(counts: Sequence[Sequence[int]], periods: Sequence[int | None]) -> float | None:
-    """The mean count where all but the usual steps are periodic: these may be more or fewer of those that were seen."""
-    usual, *others = (statistics.fmean(one) for one in counts)
-    every = [one for one in periods[1:] if one is not None]
-    if len(every) < len(others):
+def _long_term_mean(counts: Sequence[Sequence[int]], periods: Sequence[int | None]) -> float | None:
+    """The mean count over many steps, from the period of each group; None if an unusual group has no period.
+
+    It differs from the mean of `counts` if the steps are not a whole number of periods.
+    """
+    usual, *rare = (statistics.fmean(group) for group in counts)
+    distances = [steps for steps in periods[1:] if steps is not None]
+    if len(distances) < len(rare):
         return None
-    return usual + sum((other - usual) / distance for other, distance in zip(others, every, strict=True))
+    return usual + sum((mean - usual) / steps for mean, steps in zip(rare, distances, strict=True))
 
 
 def _kind(
@@ -208,21 +215,21 @@ def _kind(
     next_in: int | None = None,
     operators: float | None = None,
 ) -> Kind:
-    own = [values[number] for number in numbers]
+    chosen = [values[number] for number in numbers]
     total = sum(values)
-    share = sum(own) / total if total else 0.0
-    return Kind(len(own), len(values), statistics.median(own), share, every, next_in, operators)
+    share = sum(chosen) / total if total else 0.0
+    return Kind(len(chosen), len(values), statistics.median(chosen), share, every, next_in, operators)
 
 
 def kind_after(kinds: Sequence[Kind], steps: int) -> int:
-    """The index of the kind of the step that comes after so many more, by the kinds that come regularly."""
+    """The index of the kind of the step that comes after so many more steps, by the kinds with a period."""
     regular = ((kind.every, kind.next_in or 0, number) for number, kind in enumerate(kinds) if kind.every is not None)
     ranked = sorted(regular, reverse=True)
     return next((number for every, next_in, number in ranked if (steps - next_in) % every == 0), 0)
 
 
 def first_of_each(kinds: Sequence[Kind], passed: int) -> list[int]:
-    """After how many steps more the first one of each kind that comes regularly comes; `passed` have been already."""
+    """For each kind, in how many steps it comes next once `passed` more steps are over; ascending."""
     first: dict[int, int] = {}
     for steps in range(max((kind.every for kind in kinds if kind.every is not None), default=1)):
         first.setdefault(kind_after(kinds, passed + steps), steps)
@@ -230,12 +237,12 @@ def first_of_each(kinds: Sequence[Kind], passed: int) -> list[int]:
 
 
 def window_of_each(kinds: Sequence[Kind], warmup: int, steps: int) -> tuple[int, int]:
-    """How many steps to let pass, and how many to profile, so that one of each kind is among these.
+    """The number of steps to skip, and that of the steps to profile, so that a step of each kind is profiled.
 
     Args:
-        kinds: of the steps before.
-        warmup: the profiler's own steps before those that it records.
-        steps: the least to profile; twice as many are the most.
+        kinds: the kinds of the steps before.
+        warmup: how many steps the profiler warms up for before it records.
+        steps: the least number of steps to profile; at most twice as many are profiled.
     """
     distances = [kind.every for kind in kinds if kind.every is not None]
     if not distances:
@@ -249,24 +256,26 @@ def window_of_each(kinds: Sequence[Kind], warmup: int, steps: int) -> tuple[int,
 
 
 def per_step(kinds: Sequence[Kind], of_kind: Sequence[int], counts: Sequence[int]) -> tuple[float | None, ...]:
-    """The median count of each kind, of steps that were counted elsewhere, such as those in a trace.
+    """The median count of each kind, for steps that were counted elsewhere, for example in a trace.
 
     Args:
         kinds: as `kinds_of` gives them.
         of_kind: the index of the kind of each counted step.
-        counts: what was counted in each.
+        counts: the count of each of these steps.
 
     Returns:
-        One number a kind; None where no counted step is of that kind.
+        One number for each kind; None for a kind without counted steps.
     """
-    by_kind = [[n for n, k in zip(counts, of_kind, strict=True) if k == kind] for kind in range(len(kinds))]
-    return tuple(float(statistics.median(own)) if own else None for own in by_kind)
+    by_kind = [
+        [count for count, kind in zip(counts, of_kind, strict=True) if kind == index] for index in range(len(kinds))
+    ]
+    return tuple(float(statistics.median(values)) if values else None for values in by_kind)
 
 
 def nearest(kinds: Sequence[Kind], steps_ns: Sequence[int]) -> list[int]:
-    """The index of the kind that is nearest in time to each of these steps, as ratios to the shortest of them.
+    """The index of the kind that is nearest in time to each of these steps.
 
-    That one is usual: a profiler makes all of them longer.
+    A profiler makes all steps longer, so times are compared as ratios to the shortest step, which counts as usual.
     """
     longer = [math.log(kind.typical / kinds[0].typical) for kind in kinds]
     ratios = [math.log(step_ns / min(steps_ns)) for step_ns in steps_ns]
@@ -274,5 +283,5 @@ def nearest(kinds: Sequence[Kind], steps_ns: Sequence[int]) -> list[int]:
 
 
 def to_show_period(steps: int) -> int:
-    """How many steps to ask for where something was seen once in `steps`, or may come less often."""
+    """The number of steps to ask for if something was seen only once, or never, in `steps` steps."""
     return _MORE * steps

@@ -1,11 +1,11 @@
-"""The phases of a measured training, whoever wrote it: warm-up, timed steps, a profiled window, watched steps.
+"""The phases of any measured training: warm-up, timed steps, a profiled window, watched steps.
 
-Nothing waits for the device within a phase; between phases the host does. On a GPU steps are timed by CUDA events. Then
-some steps come under the profiler (`steptrace.engine.recording`), one is watched operator by operator for its source
-lines, and on a GPU two are checked for PyTorch's own warnings of syncs. Needs PyTorch and the standard library only.
+Within a phase nothing waits for the device. Between two phases the host waits for it. On a GPU steps are timed by CUDA
+events. After the timed steps, some steps run under the profiler (`steptrace.engine.recording`), one is watched operator
+by operator for its source lines, and on a GPU two are checked for PyTorch's own warnings of syncs. Needs PyTorch and
+the standard library only.
 """
 
-import json
 import math
 import os
 import statistics
@@ -19,10 +19,14 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.engine.device import Clock, compilations, current_clock, gpu, peaks
+from steptrace.engine.clock import Clock, current_clock
+from steptrace.engine.compilations import LOG
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
-from steptrace.engine.rank_record import MeasuredStep, TraceEnd
-from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
+from steptrace.engine.memory import peaks
+from steptrace.engine.process_facts import compiled_graphs, gpu
+from steptrace.engine.rank_record import MeasuredStep, TraceEnd, WarnedSyncs
+from steptrace.engine.recording import WITH_TRACE, Before, Recording, RecordingSettings, Request
+from steptrace.engine.session import Session
 from steptrace.engine.step_recorders import (
     OperatorCounter,
     OpLineRecorder,
@@ -31,14 +35,14 @@ from steptrace.engine.step_recorders import (
     is_of_compiled_code,
 )
 from steptrace.engine.steps import Step
-from steptrace.files import write_bytes
 from steptrace.rank import from_rank_0, ranks_can_talk, this_rank
 
 #: Resumed at the end of each step, with the step. Closed if the program ends early.
 Phases = Generator[None, Step, None]
 
-#: Fewest timed steps, however long they take: of a step of up to `SLOW_STEP_S` seconds, and of a slower one.
+#: The fewest timed steps, however long they take.
 LEAST_TIMED: Final = 5
+#: The same if a step takes longer than `SLOW_STEP_S`.
 LEAST_TIMED_SLOW: Final = 3
 #: Steps that take longer are slow: their phases have as few steps as still explain them. Our choice: 5 timed steps of
 #: 3 s are 15 s, three quarters of the default `at_most_s`.
@@ -47,11 +51,11 @@ SLOW_STEP_S: Final = 3.0
 _WARMUP_SLOW: Final = 2
 #: A phase after the timed steps (a pass of a study, the profiled window) takes at most this part of `at_most_s`.
 _FURTHER_PHASE: Final = 0.25
-#: Steps watched for PyTorch's own warnings; a number that varies between them would be worth knowing.
+#: Steps that are watched for PyTorch's own warnings: two, to see whether the number of warnings varies.
 _WARNED_STEPS: Final = 2
 
-#: A step whose time is taken: its phase, the clock, the moments between which it ran, and what it was made of; losses
-#: stay on their device until the record is made.
+#: A step whose time is taken: its phase, the clock, its first and last moment, and its content. Losses stay on their
+#: device until the record is made.
 _Row = tuple[str, Clock, Any, Any, Step]
 
 
@@ -60,7 +64,7 @@ class MeasureSettings:
     """Settings of a measurement.
 
     Attributes:
-        out: folder for the trace, `op_lines.json`, `sources.json` and `warned_syncs.json`.
+        out: folder for the trace.
         warmup: steps before the timed ones.
         steps: timed steps.
         window: the profiled steps; None: no step is profiled or watched.
@@ -69,53 +73,66 @@ class MeasureSettings:
             and one watched. Phases after the timed steps have a quarter of it each, with at least one step. Several
             ranks have to take the same steps: rank 0 says before, by the shortest step so far, how many fit.
             None: no limit.
-        ours: the training is a study's own. Its first step begins when `phases()` does, and an error in a watched step
-            is thrown into the phases instead of ending the program, so compiled code is watched as far as it goes.
     """
 
     out: Path
     warmup: int
     steps: int
-    window: Settings | None
+    window: RecordingSettings | None
     at_most_s: float | None = None
-    ours: bool = False
 
 
 class Measurement:
     """One process's measurement; `phases()` fills its `record`, by the names of `RankRecord`, while it runs.
 
+    A program that joins the `session` says when its first step begins. An error in one of its watched steps is thrown
+    into the phases instead of ending the program, so compiled code is watched as far as it works.
+
     Args:
-        settings: of the measurement.
-        label: called with True or False: whether to label the parts of a step for the profiler.
-        between: called with the name of the phase that is over, before the next one begins; may train on.
+        settings: the settings of the measurement.
+        session: the session that the program can join.
+        label: called with True or False, which switches the labels on the parts of a step on or off.
+        between: called with the name of a phase when it is over, before the next one begins. It may train on.
         progress: called before each step and after the last with the phase, its steps so far, and their number.
     """
 
     def __init__(
         self,
         settings: MeasureSettings,
+        session: Session,
         *,
         label: Callable[[bool], object] = lambda _: None,
         between: Callable[[str], object] = lambda _: None,
         progress: Callable[[str, int, int], object] = lambda *_: None,
     ) -> None:
         self.record: dict[str, Any] = {"notes": []}
-        self._settings, self._label, self._between, self._progress = settings, label, between, progress
+        self._settings, self._session = settings, session
+        self._label = label
+        self._between = between
+        self._progress = progress
+        #: When the program's first step began: the clock, its moment, and the deadline of the warm-up. None where that
+        #: is not known, and once the step is over.
+        self._began: tuple[Clock, Any, float] | None = None
         self._rows: list[_Row] = []
         self._over = 0
         #: How many operators each of the last steps of the warm-up ran.
         self._operators: list[int] = []
-        #: Which of the steps after the profiled ones are watched: a bit each, the next one's first.
+        #: The steps after the profiled ones that are watched, as bits; the lowest bit is the next step.
         self._to_watch = 1
         #: Steps between the timed ones and the profiler's start.
         self._left_out = 0
-        #: Seconds that the host took for the shortest step so far, the first one left out: it may start late.
+        #: Seconds that the host took for the shortest step so far, without the first step, whose start is not known.
         self._shortest_s = math.inf
-        #: Whether a step takes over `SLOW_STEP_S`, once the warm-up is over; the same on all ranks.
+        #: Whether a step takes longer than `SLOW_STEP_S`. Known after the warm-up, and the same on all ranks.
         self._slow = False
 
+    def begin(self) -> None:
+        """Note that the program's first step begins now."""
+        clock = current_clock()
+        self._began = clock, clock.now(), self._ends_at()
+
     def phases(self) -> Phases:
-        """Warm-up, timed steps, profiled steps, watched steps."""
+        """Run the warm-up, then timed, profiled and watched steps."""
         process = os.getpid()
         trace: Recording | None = None
         try:
@@ -128,12 +145,12 @@ class Measurement:
             self._between("timed")
             if self._settings.window is not None:
                 window = self._window(self._settings.window)
-                trace = Recording(Request("launch", str(self._settings.out), window), self._before)
+                trace = Recording(Request("launch", str(self._settings.out), window), self._before, LOG.record)
                 yield from self._profiled(trace, window)
                 if trace.state in WITH_TRACE:
                     yield from self._watched()
         finally:
-            if os.getpid() == process:  # not in a forked child: profiler and GPU are not its own
+            if os.getpid() == process:  # not in a forked child, to which profiler and GPU do not belong
                 if trace is not None:
                     trace.close()
                     self.record["trace"] = TraceEnd(
@@ -145,8 +162,8 @@ class Measurement:
 
     def so_far(self) -> dict[str, Any]:
         """The record of the steps that are over, without waiting for a GPU: losses stay there, and are null."""
-        over = [(*row[:4], replace(row[4], losses=[])) for row in self._rows if row[1].is_over(row[3])]
-        return self.record | self._of_rows(over)
+        rows_over = [(*row[:4], replace(row[4], losses=[])) for row in self._rows if row[1].is_over(row[3])]
+        return self.record | self._of_rows(rows_over)
 
     def _note_rows(self) -> None:
         current_clock().synchronize()
@@ -169,16 +186,21 @@ class Measurement:
         return step
 
     def _warmed_up(self) -> Phases:
-        """The warm-up; outside our own training the start of its first step is unknown, and operators are counted.
+        """The warm-up. Operators are counted in its later steps, unless the program has joined the session.
 
         No step is timed across the moment when the program initialises CUDA.
         """
-        clock, left, done, ends_at = current_clock(), self._settings.warmup, 0, self._ends_at()
-        start = clock.now() if self._settings.ours else None
+        clock = current_clock()
+        left = self._settings.warmup
+        done = 0
+        ends_at = self._ends_at()
+        start: Any = None
         counter: OperatorCounter | None = None
         try:
             while left:
                 step = yield from self._next("warm-up", done, done + left)
+                if self._began is not None:
+                    (clock, start, ends_at), self._began = self._began, None
                 left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
                 if done >= FIRST_STEPS and time.monotonic() > ends_at:
                     left = 0
@@ -196,7 +218,7 @@ class Measurement:
                     counter.end()
                     if step.new_leader:
                         counter.counts.clear()
-                if left and done >= FIRST_STEPS and not self._settings.ours:
+                if left and done >= FIRST_STEPS and not self._session.joined:
                     counter = counter or OperatorCounter(left)
                     counter.begin()
         finally:
@@ -209,7 +231,7 @@ class Measurement:
         clock = current_clock()
         clock.synchronize()
         self._between("warmup")
-        graphs = compilations()
+        graphs = compiled_graphs()
         with _nvml() as sampler:
             planned, number = self._settings.steps, 0
             self._slow = bool(self._agreed(int(self._is_slow()), "is_slow"))
@@ -238,14 +260,16 @@ class Measurement:
             )
         self.record["nvml"] = sampler.summary() if sampler else None
         self.record["notes"] += sampler.notes if sampler else []
-        if (made := compilations() - graphs) > 0:  # compiling takes part of the timed steps' time
-            self.note("recompiled", graphs=made)
+        if (new_graphs := compiled_graphs() - graphs) > 0:  # the timed steps include the time to compile
+            self.note("recompiled", graphs=new_graphs)
         return True
 
-    def _profiled(self, trace: Recording, window: Settings) -> Phases:
+    def _profiled(self, trace: Recording, window: RecordingSettings) -> Phases:
         for number in range(self._left_out):
             yield from self._next("skipped", number, self._left_out)
-        clock, recorded, done = current_clock(), 0, 0
+        clock = current_clock()
+        recorded = 0
+        done = 0
         self._label(True)
         trace.step(self._over)
         start = clock.now()
@@ -260,11 +284,11 @@ class Measurement:
             start = clock.now()
         self._label(False)
 
-    def _window(self, asked: Settings) -> Settings:
+    def _window(self, asked: RecordingSettings) -> RecordingSettings:
         """The profiled window: `asked`, shortened if its steps take too long.
 
-        In another's program it is lengthened, after steps to skip, if it then holds a step of each kind that comes
-        regularly.
+        In a program that has not joined the session, steps may be skipped before it and added to it, so that it holds a
+        step of each kind that comes regularly.
         """
         fitting = replace(asked, warmup=self.that_fit(asked.warmup), steps=self.that_fit(asked.steps))
         if fitting.steps < asked.steps:
@@ -275,23 +299,24 @@ class Measurement:
                 step_s=self._shortest_s,
                 at_most_s=self._settings.at_most_s,
             )
-        if self._settings.ours or fitting != asked:  # a study runs its passes in between
+        if self._session.joined or fitting != asked:  # the program may have run passes in between
             return fitting
         kinds = kinds_of(self._timed_ns(), self._operators)
         wait, steps = window_of_each(kinds, asked.warmup, asked.steps)
         watched = first_of_each(kinds, wait + asked.warmup + steps)
-        # Ranks may differ in their kinds, and must not in their steps.
+        # Ranks may see different kinds of steps, but must take the same steps.
         self._left_out = from_rank_0(wait, "steps_left_out")
         self._to_watch = from_rank_0(sum(1 << number for number in watched), "steps_to_watch")
         return replace(asked, steps=from_rank_0(steps, "profiled_steps"))
 
     def _watched(self) -> Phases:
-        """One step of each kind that comes regularly under `OpLineRecorder`; on a GPU two more with PyTorch's warnings.
+        """Run a step of each regular kind under `OpLineRecorder`; on a GPU two more with PyTorch's warnings of syncs.
 
-        Rank 0 alone leaves their lines.
+        Only rank 0 records their lines.
         """
         first_rank = not this_rank().rank
-        if not self._settings.ours and compilations():  # a mode would make the program's own compiled code fail
+        # The program's own compiled code would fail under a dispatch mode.
+        if not self._session.joined and compiled_graphs():
             self.note("compiled_without_lines")
             return
         self._label(True)
@@ -303,13 +328,13 @@ class Measurement:
                 with recorders[-1] if is_watched else nullcontext():
                     yield from self._next("watched", number, steps)
         except Exception as error:
-            # Of any kind: not everything works under a dispatch mode, and a run's timings must not depend on it.
+            # Of any type: not everything works under a dispatch mode, and the timings must not be lost by it.
             if is_of_compiled_code(error):
                 self.note("compiled_without_lines")
             else:
                 self.note("lines_incomplete", error=first_line(error))
         if first_rank:
-            self._write_lines(recorders)
+            self._record_lines(recorders)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             yield from self._warned(recorders, first_rank=first_rank)
 
@@ -325,16 +350,13 @@ class Measurement:
             self.note("sync_check_left_out", error=first_line(error))
             return
         if first_rank:
-            warned = {"by_step": counts, "per_step": statistics.median(counts)}
-            write_bytes(self._settings.out / "warned_syncs.json", json.dumps(warned).encode())
-            self._write_lines(recorders)
+            self.record["warned_syncs"] = WarnedSyncs(by_step=tuple(counts), per_step=statistics.median(counts))
+            self._record_lines(recorders)
 
-    def _write_lines(self, recorders: Sequence[OpLineRecorder]) -> None:
-        """The lines of the watched steps: one that logs or evaluates calls from others than the next one."""
-        rows = [row for step, recorder in enumerate(recorders) for row in recorder.rows(step)]
-        write_bytes(self._settings.out / "op_lines.json", json.dumps(rows).encode())
-        texts = {file: text for recorder in recorders for file, text in recorder.sources().items()}
-        write_bytes(self._settings.out / "sources.json", json.dumps(texts).encode())
+    def _record_lines(self, recorders: Sequence[OpLineRecorder]) -> None:
+        """Record the lines of all watched steps: a step that logs or evaluates calls from other lines than the next."""
+        self.record["op_lines"] = [row for step, recorder in enumerate(recorders) for row in recorder.rows(step)]
+        self.record["sources"] = {file: text for recorder in recorders for file, text in recorder.sources().items()}
 
     def note(self, code: str, **figures: Any) -> None:
         """Record what to read with care: a code of `documents.note` with its figures."""

@@ -1,10 +1,11 @@
 """Samples the GPU's management library (NVML) in a thread while the unprofiled steps run.
 
-NVML's utilisation is the share of its own sampling period during which any kernel ran, however small. It is recorded
-for comparison with the trace, since it is the figure most people look at. If NVML fails, the run goes on with a
-warning.
+NVML's utilisation is the share of its sampling period in which any kernel ran, however small. It is recorded to be
+compared with the trace, since most people look at this figure. Its power, times the step time, is the energy of a step.
+If NVML fails, the run goes on with a warning.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from statistics import fmean
@@ -14,7 +15,9 @@ import pynvml
 import torch
 
 _PERIOD_S: Final = 0.1
-#: Why a GPU lowers its clocks although it has work.
+#: How long the end of a run waits for the library's last answer.
+_ANSWERS_WITHIN_S: Final = 10.0
+#: The reasons for which a GPU lowers its clocks although it has work.
 _THROTTLED: Final = (
     pynvml.nvmlClocksEventReasonSwPowerCap
     | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
@@ -22,12 +25,15 @@ _THROTTLED: Final = (
     | pynvml.nvmlClocksEventReasonHwThermalSlowdown
     | pynvml.nvmlClocksEventReasonHwSlowdown
 )
-#: Share of the samples with lowered clocks from which there is a warning.
+#: There is a warning if at least this share of the samples has lowered clocks.
 _OFTEN: Final = 0.1
 
 
+_MILLIWATTS_PER_WATT: Final = 1000
+
+
 class NvmlSampler:
-    """Samples one GPU while the context is open; afterwards `summary()` gives the figures, `notes` the problems."""
+    """Samples one GPU while its context is open; then `summary()` returns the figures, and `notes` has the problems."""
 
     def __init__(self, device: torch.device) -> None:
         self.notes: list[dict[str, Any]] = []
@@ -53,17 +59,23 @@ class NvmlSampler:
         if self._thread is None:
             return
         self._stop.set()
-        self._thread.join()
-        pynvml.nvmlShutdown()
-        if others := int(max(self._samples.get("processes", [1])) - 1):
-            self._note("other_processes", processes=others)
+        self._thread.join(_ANSWERS_WITHIN_S)
+        if self._thread.is_alive():  # the library can hang where a GPU was lost; the run must not
+            self._note("nvml_unavailable", error=f"no answer within {_ANSWERS_WITHIN_S:g} s")
+        else:
+            # The figures are there: an error of the end changes none.
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+        if further := int(max(self._samples.get("processes", [1])) - 1):
+            self._note("other_processes", processes=further)
         if (throttled := fmean(self._samples.get("throttled", [0]))) >= _OFTEN:
             self._note("clocks_lowered", share=throttled)
 
     def summary(self) -> dict[str, float] | None:
-        """The mean of `utilisation_pct` over all samples; None without samples."""
-        utilisation = self._samples.get("utilisation")
-        return {"utilisation_pct": fmean(utilisation)} if utilisation else None
+        """The means of `utilisation_pct` and `power_w` over all samples, where the GPU offers them; None without."""
+        names = {"utilisation": "utilisation_pct", "power": "power_w"}
+        means = {name: fmean(samples) for key, name in names.items() if (samples := self._samples.get(key))}
+        return means or None
 
     def _note(self, code: str, **figures: Any) -> None:
         self.notes.append({"code": code, "figures": figures})
@@ -73,9 +85,11 @@ class NvmlSampler:
         while queries:
             for name, query in tuple(queries.items()):
                 try:
-                    self._samples.setdefault(name, []).append(query(handle))
+                    value = query(handle)
+                    self._samples.setdefault(name, []).append(value)
                 except pynvml.NVMLError as error:
-                    del queries[name], self._samples[name]
+                    del queries[name]
+                    self._samples.pop(name, None)
                     self._note("nvml_figure_missing", figure=name, error=str(error))
             if self._stop.wait(_PERIOD_S):
                 return
@@ -84,6 +98,7 @@ class NvmlSampler:
 _QUERIES: Final[dict[str, Callable[[Any], float]]] = {
     "utilisation": lambda handle: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
     "throttled": lambda handle: float(bool(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & _THROTTLED)),
+    "power": lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / _MILLIWATTS_PER_WATT,
     # Counted, not compared by id: in a container NVML's process ids are the host's.
     "processes": lambda handle: len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)),
 }

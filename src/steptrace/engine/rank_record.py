@@ -1,11 +1,13 @@
-"""What one rank's process leaves for its readers, as plain dataclasses: a program has the standard library alone.
+"""The record that one rank's process writes, as dataclasses, since the program may have the standard library only.
 
-The readers' side, with the meaning of each field, is `steptrace.documents.probe`; a test holds both against each other.
+Readers use the structs of `steptrace.documents.probe`, which describe each field. A test compares both.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from steptrace.documents import compilations
 
 State = Literal["partial", "complete", "failed"]
 
@@ -45,7 +47,7 @@ class TraceEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldMemory:
-    """What a training held."""
+    """The memory that a training held."""
 
     held: dict[str, int]
     gradient_bytes: int | None = None
@@ -54,12 +56,83 @@ class HeldMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankRecord:
-    """What one rank's process leaves: its steps and what it is, and by mode what was measured or followed."""
+class OpLine:
+    """An operator of a watched step, with the source line that called it."""
 
+    step: int
+    order: int
+    op: str
+    label: str | None
+    phase: str | None
+    file: str | None
+    line: int | None
+    function: str | None
+    program_file: str | None
+    program_line: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarnedSyncs:
+    """How often PyTorch warned of a sync."""
+
+    by_step: tuple[int, ...]
+    per_step: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SectionOfRun:
+    """A section of a step, from sync to sync."""
+
+    step: int
+    section: str
+    section_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTime:
+    """How long each part of loading a batch took."""
+
+    wait_ns: int
+    fetch_ns: int
+    collate_ns: int
+    pin_ns: int | None
+    copy_ns: int | None
+    worker: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientOutputs:
+    """The gradients of one optimizer at the end of a step."""
+
+    optimizer: str
+    values: int
+    formats: tuple[str, ...]
+    norm: float
+    depth: int
+    terms: int
+    projections: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOutputs:
+    """The loss and gradients of a step, to compare programs."""
+
+    loss: float | None
+    formats: tuple[str, ...]
+    samples: int | None
+    depth: int
+    terms: int
+    gradients: tuple[GradientOutputs, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRecord:
+    """The record of one rank's process: its environment and steps, and what was measured or predicted in its mode."""
+
+    schema_version: int = 1
     rank: int
     world_size: int
-    cwd: str
+    cwd: str | None
     python: str
     torch: str
     cuda: str | None
@@ -80,16 +153,28 @@ class RankRecord:
     memory: HeldMemory | None = None
     #: `steptrace.predict.Prediction.to_json()`.
     prediction: dict[str, Any] | None = None
-    outputs: tuple[dict[str, Any], ...] = ()
+    outputs: tuple[StepOutputs, ...] = ()
+    op_lines: tuple[OpLine, ...] = ()
+    sources: dict[str, str] | None = None
+    warned_syncs: WarnedSyncs | None = None
+    sections: tuple[SectionOfRun, ...] = ()
+    input_batches: tuple[BatchTime, ...] = ()
+    batch_bytes: dict[str, int] | None = None
+    #: The fields of `steptrace.documents.run.Communication`.
+    communication: dict[str, Any] | None = None
+    compiled: compilations.Compilations | None = None
 
 
 def plain_record(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """A rank's record as plain data, from what a process has collected by the names of `RankRecord`.
+    """A rank's record as plain data, ready for JSON.
+
+    Args:
+        recorded: values by the names of `RankRecord`'s fields.
 
     Raises:
-        TypeError: a name is none of these, or one without a default is missing.
+        TypeError: a name is not a field, or a field without a default is missing.
     """
     memory = recorded.get("memory")
-    # Nothing was counted where not even what is held was.
+    # Without `held`, nothing about memory was measured.
     held = HeldMemory(**memory) if memory and "held" in memory else None
     return asdict(RankRecord(**{**recorded, "memory": held}))

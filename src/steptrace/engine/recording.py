@@ -1,7 +1,7 @@
-"""One recording: steps under the profiler, their trace, and the record beside it.
+"""Records some steps under the profiler: writes their trace, and capture.json beside it.
 
-For `steptrace run` and `steptrace capture`: needs PyTorch and the standard library only, and imports PyTorch when the
-first recording begins.
+Used by `steptrace run` and `steptrace capture`. Needs PyTorch and the standard library only; PyTorch is imported when
+the first recording begins.
 """
 
 import contextlib
@@ -21,23 +21,25 @@ from pathlib import Path
 from typing import Any, Final
 
 import steptrace
+from steptrace.documents.compilations import Compilations
+from steptrace.engine.signals import pass_on
 from steptrace.errors import CaptureError
 from steptrace.files import write_bytes
 from steptrace.rank import Rank, this_rank
 from steptrace.trace.written import export
 
 _LOG: Final = logging.getLogger("steptrace.capture")
-#: The states of a recording that is over, with a trace and without.
+#: The final states of a recording with a trace, and all final states.
 WITH_TRACE: Final = ("recorded", "partial")
 FINAL: Final = (*WITH_TRACE, "refused", "failed")
-#: A recording keeps every event of its steps in memory.
+#: The most steps of a recording, which keeps all of its events in memory.
 _MOST_STEPS: Final = 100_000
 
 
 def check_types(record: Any) -> None:
     """Raise `CaptureError` unless each field of a dataclass has exactly the type that it is declared with.
 
-    Another process has written these values, and the training must not meet them as a TypeError.
+    Another process has written these values. A wrong one must not become a TypeError in the training.
     """
     for field in fields(record):
         value = getattr(record, field.name)
@@ -47,18 +49,19 @@ def check_types(record: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is recorded.
+class RecordingSettings:
+    """What to record.
 
     Args:
-        steps: steps recorded.
-        warmup: steps before them with the profiler on and their events discarded: the first ones under it are slow.
-        stacks: Python frames; without them a sync has no source line.
-        shapes: sizes and types of the operators' tensors.
-        memory: allocations and releases.
+        steps: number of steps to record.
+        warmup: number of steps before them with the profiler on. Their events are discarded, since the first steps
+            under the profiler are slow.
+        stacks: whether to record Python frames; without them a sync has no source line.
+        shapes: whether to record sizes and types of the operators' tensors.
+        memory: whether to record allocations and releases.
 
     Example:
-        Settings(steps=5, memory=False)
+        RecordingSettings(steps=5, memory=False)
     """
 
     steps: int = 3
@@ -81,13 +84,13 @@ class Request:
 
     id: str
     folder: str
-    settings: Settings
+    settings: RecordingSettings
 
     def __post_init__(self) -> None:
         check_types(self)
 
     def files(self, rank: Rank) -> tuple[Path, Path]:
-        """A process's trace and record: `trace.json.gz` and `capture.json`, or `trace.rank1.json.gz` and so on."""
+        """The paths of a rank's trace and record: `trace.json.gz` and `capture.json`, with `.rank1` from rank 1 on."""
         which = f".rank{rank.rank}" if rank.rank else ""
         return Path(self.folder) / f"trace{which}.json.gz", Path(self.folder) / f"capture{which}.json"
 
@@ -97,10 +100,10 @@ class Before:
     """The unprofiled steps before a recording.
 
     Attributes:
-        step_ns: the times of the latest.
-        operators: how many operators each of the steps just before those ran, where they were counted.
-        left_out: steps after them, before the recording's warm-up.
-        wait_ns: the host's wait for data in each of the steps of `step_ns`; empty where no loader was seen.
+        step_ns: the times of the last steps before the recording.
+        operators: the number of operators in each step just before those of `step_ns`; empty if not counted.
+        left_out: number of steps between those of `step_ns` and the recording's warm-up.
+        wait_ns: the host's wait for data in each step of `step_ns`; empty if no DataLoader was seen.
     """
 
     step_ns: Sequence[int] = ()
@@ -110,16 +113,17 @@ class Before:
 
 
 class Recording:
-    """Some steps of a training under the profiler; no method raises.
+    """Records some steps of a training under the profiler. Errors end the recording and do not reach the training.
 
     `state` is `waiting` or `recording`, and at the end one of `FINAL`; `message` explains it.
 
     Args:
         request: what to record.
-        before: gives the steps before the warm-up, for the record.
+        before: returns the steps before the warm-up, for the record.
+        compiled: returns what was compiled so far, for the record; None if nothing was.
 
     Example:
-        recording = Recording(Request("1", "captures/one", Settings(steps=3, warmup=2)))
+        recording = Recording(Request("1", "captures/one", RecordingSettings(steps=3, warmup=2)))
         for number, batch in enumerate(loader):
             recording.step(number)
             if recording.done:
@@ -127,10 +131,18 @@ class Recording:
             train_step(batch)
     """
 
-    def __init__(self, request: Request, before: Callable[[], Before] = Before) -> None:
+    def __init__(
+        self,
+        request: Request,
+        before: Callable[[], Before] = Before,
+        compiled: Callable[[], Compilations | None] = lambda: None,
+    ) -> None:
+        self._compiled = compiled
         self._rank = this_rank()
         self.trace, self._record_file = request.files(self._rank)
-        self._request, self._before, self._asked_at = request, before, _now()
+        self._request = request
+        self._before = before
+        self._asked_at = _now()
         self._unprofiled: dict[str, Any] | None = None
         self._profiler: Any = None
         self._label = contextlib.ExitStack()
@@ -145,11 +157,11 @@ class Recording:
 
     @property
     def count(self) -> int:
-        """How many whole steps are recorded so far."""
+        """Number of whole steps recorded so far."""
         return max(self._over - self._first, 0) if self._started else 0
 
     def step(self, over: int) -> None:
-        """To be called at the end of each step, `over` in all, and once before the first step to record."""
+        """Call this at the end of each step, and once before the first; `over`: number of steps that have ended."""
         with self._ending_with_errors():
             import torch
 
@@ -175,7 +187,7 @@ class Recording:
 
     @contextlib.contextmanager
     def _ending_with_errors(self) -> Generator[None]:
-        """An error within ends the recording, with the error as its message."""
+        """End the recording at an error, with the error as its message."""
         try:
             yield
         except Exception as error:
@@ -186,6 +198,7 @@ class Recording:
             else:
                 _LOG.warning("capture: %s", error, exc_info=error)
                 self._end("failed", f"{type(error).__name__}: {error}")
+            pass_on(error)
 
     def _prepare(self, over: int) -> None:
         """Begin the warm-up."""
@@ -205,7 +218,7 @@ class Recording:
                 "operators": list(before.operators), "until_recorded": before.left_out + settings.warmup,
                 "wait_ns": list(before.wait_ns),
             }  # fmt: skip
-        # Profiling must not initialise CUDA in a job that does not use its GPU.
+        # The profiler must not initialise CUDA in a training that does not use a GPU.
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._profiler = profile(
             activities=[ProfilerActivity.CPU, *gpu],
@@ -218,7 +231,7 @@ class Recording:
         self.state, self.message = "recording", f"steps {self._first} to {self._first + settings.steps - 1}"
 
     def _stop(self) -> None:
-        """Switch the profiler off, unless another one is on instead."""
+        """Switch the profiler off, unless another profiler is on instead."""
         self._label.close()
         if self._profiler is not None and self._started == profiler_is_on():
             if not self._started:  # a prepared profiler must be started before it can stop
@@ -226,7 +239,7 @@ class Recording:
             _quietly(self._profiler.stop_trace)
 
     def _finish(self, why: str = "") -> None:
-        """Stop, and write the recorded steps: all, some if the training ends, or none."""
+        """Stop, and write the trace; fewer steps than requested make the recording `partial`, none `refused`."""
         self._stop()
         count, asked = self.count, self._request.settings.steps
         if count == 0:
@@ -243,23 +256,24 @@ class Recording:
         self.state, self.message = state, message
         (_LOG.info if state in WITH_TRACE else _LOG.warning)("capture %s: %s: %s", state, self.trace, message)
         try:
-            # Without a trace of its own it must not replace the record of an earlier one.
+            # A recording without a trace must not replace the record of an earlier one that has a trace.
             if state in WITH_TRACE or not self._record_file.exists():
                 self._record_file.parent.mkdir(parents=True, exist_ok=True)
                 record = self._record(self.count if state in WITH_TRACE else 0)
                 text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
                 write_bytes(self._record_file, text.encode(errors="replace"))
-        except Exception as error:  # PyTorch's too: the name of a failed GPU cannot be read
+        except Exception as error:  # includes PyTorch's error if the name of a failed GPU cannot be read
             _LOG.warning("%s was not written: %s", self._record_file, error)
 
     def _record(self, count: int) -> dict[str, Any]:
-        """The content of capture.json, beside a trace of `count` steps: what was recorded, or why nothing was."""
+        """The content of capture.json for a trace of `count` steps: what was recorded, or why nothing was."""
         torch: Any = sys.modules.get("torch")
         first, last = (self._first, self._first + count - 1) if count else (None, None)
         return {
             "schema_version": 1, "state": self.state, "message": self.message, "request": self._request.id,
             "trace": self.trace.name if count else None, "trace_bytes": self.trace.stat().st_size if count else None,
             "steps": {"first": first, "last": last, "count": count}, "unprofiled": self._unprofiled,
+            "compiled": None if (compiled := self._compiled()) is None else asdict(compiled),
             "asked": asdict(self._request.settings),
             "started_at": self._asked_at, "ended_at": _now(),
             "pid": os.getpid(), "host": socket.gethostname(), "command": sys.orig_argv,
@@ -275,7 +289,7 @@ def _now() -> str:
 
 
 def _quietly(call: Callable[[], object]) -> None:
-    """Call without PyTorch's warnings about a profiler, which the training might turn into errors."""
+    """Call a function without the profiler's warnings, which the training might turn into errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         call()
@@ -289,16 +303,16 @@ def profiler_is_on() -> bool:
 
 
 def refuse_other_profilers(steps: int) -> None:
-    """Raise if another profiler records, or will within `steps`: PyTorch allows only one at a time.
+    """Raise `CaptureError` if another profiler records, or will within the next `steps` steps.
 
-    Otherwise the training's own start of its profiler would fail.
+    PyTorch allows only one profiler at a time, so the program's own would fail to start.
     """
     from torch.profiler import ProfilerAction, profile
 
     if profiler_is_on():
         raise CaptureError("a profiler is already recording in this process")
     for other in gc.get_objects():
-        # type() and not isinstance(), which may run code of the object's own.
+        # type() instead of isinstance(), which may run code of the object.
         if issubclass(type(other), profile) and other.record_steps and other.step_rec_fn is not None:
             ahead = (other.schedule(other.step_num + i) for i in range(steps + 1))
             if any(action != ProfilerAction.NONE for action in (other.current_action, *ahead)):

@@ -1,12 +1,14 @@
-"""Watches a step operator by operator: source lines, PyTorch's own warnings of syncs, and how many operators it runs.
+"""Watches the operators of a step: their source lines, their number, and PyTorch's own warnings of syncs.
 
-Needs PyTorch and the standard library only. A `TorchDispatchMode` sees every dispatched operator while Python's stack
-is still there. In the backward pass the line is that of the forward operator whose gradient is computed, matched by
-autograd's sequence numbers. The mode and the warning filters are process-wide, and are restored after each step.
+Needs PyTorch and the standard library only. A `TorchDispatchMode` sees every dispatched operator, with the Python stack
+that called it. An operator of the backward pass gets the line of the forward operator whose gradient it computes; both
+are matched by autograd's sequence numbers. The mode and the warning filters are process-wide and are restored after
+each step.
 """
 
 import logging
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, nullcontext
@@ -17,7 +19,8 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.engine.frames import Site, calling_site, frames_from, program_site, trace_file_name
+from steptrace.engine.frames import SourceLine, calling_site, frames_from, program_site, trace_file_name
+from steptrace.engine.rank_record import OpLine
 from steptrace.engine.recording import profiler_is_on, refuse_other_profilers
 from steptrace.torch_names import private
 
@@ -26,11 +29,12 @@ _MODES_OFF: Final[Any] = private("torch.utils._python_dispatch._disable_current_
 _LOG: Final = logging.getLogger("steptrace.capture")
 #: PyTorch's name of the function that runs a backward pass.
 _ENGINE = "_engine_run_backward"
-#: The dispatch key of operators that are made of others, and those of kernels for a device.
+#: The dispatch key of composite operators, and the keys of kernels for a device.
 _COMPOSITE: Final[Any] = getattr(private("torch._C.DispatchKey"), "CompositeImplicitAutograd", None)
 _OF_A_DEVICE: Final = ("CPU", "CUDA")
-#: Calls that are recorded as one: owner, name, and what a trace calls them. Those that wait are no operators. The last
-#: is made of others where a dispatch mode is on, and its copies could not be matched with a trace's.
+#: Calls that are recorded although they are not dispatched as one operator: owner, name, and the name in a trace. The
+#: waits are not operators. `ctc_loss` is split into other operators while a dispatch mode is on, and its copies could
+#: not be matched with those of a trace.
 _CALLS: Final = (
     (torch.cuda, "synchronize", "cudaDeviceSynchronize"),
     (torch.cuda.Stream, "synchronize", "cudaStreamSynchronize"),
@@ -42,37 +46,42 @@ MESSAGE: Final = "called a synchronizing CUDA operation"
 #: Text of the warning at a process's first change of the mode; see docs/syncs.md.
 _INCOMPLETE: Final = "Synchronization debug mode is a prototype feature"
 
-#: The innermost line outside of PyTorch and steptrace; of one in a library also the innermost one of the program.
-_Sites = tuple[Site | None, Site | None]
+#: The innermost line outside of PyTorch and steptrace; and, if that is in a library, the innermost line of the program.
+_Sites = tuple[SourceLine | None, SourceLine | None]
 
 
 @dataclass(frozen=True)
-class OpLine:
+class RecordedOp:
     """One dispatched operator, or a call of `_CALLS`.
 
-    With its name, the innermost and outermost `record_function` label (of a wait none), its site, and of a site in a
-    library the program's line that leads there.
+    Attributes:
+        op: its name.
+        label: the innermost `record_function` label around it; None for a wait.
+        phase: `backward`, or the outermost label; None for a wait.
+        site: the line that called it.
+        program: the program's line that leads to a site in a library.
     """
 
     op: str
     label: str | None
     phase: str | None
-    site: Site | None
-    program: Site | None = None
+    site: SourceLine | None
+    program: SourceLine | None = None
 
 
 class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
-    """Records an `OpLine` for every operator dispatched, and every one of `_CALLS`, while it is active.
+    """While active, records a `RecordedOp` for every dispatched operator and every call of `_CALLS`.
 
-    A step may begin and end inside a label of the program's, as where `optimizer.step()` is called within
-    `record_function`. The recorder sees such a label end that it did not see begin. The next step ends in the same
-    labels, so their names are known at the recorder's end, and the operators before that label's end get them then.
+    A step may begin and end inside a label of the program, for example if `optimizer.step()` is called within
+    `record_function`. The recorder then sees the end of a label, but not its beginning. The step also ends inside the
+    same labels, so their names are known when the recorder ends. The operators before the end of such a label get its
+    name then.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines: list[OpLine] = []
-        # Plain lists and dicts instead of thread-local ones: on a GPU the backward pass runs in a thread of its own.
+        self.lines: list[RecordedOp] = []
+        # Not thread-local, since on a GPU the backward pass runs in another thread.
         self._labels: list[str] = []
         #: For each end of a label that began before the recorder did: how many operators had been recorded by then.
         self._ends_of_earlier: list[int] = []
@@ -80,7 +89,7 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Any:
-        """Begin, and note each of `_CALLS` meanwhile."""
+        """Begin to record, with wrappers around `_CALLS`."""
         for owner, name, shown in _CALLS:
             real = getattr(owner, name)
             self._replaced.append((owner, name, real))
@@ -88,16 +97,16 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> Any:
-        """End."""
+        """Stop recording, and restore `_CALLS`."""
         while self._replaced:
             setattr(*self._replaced.pop())
         self._name_earlier_labels()
         return super().__exit__(*error)
 
     def _name_earlier_labels(self) -> None:
-        """Give the labels that were open at the recorder's begin to the operators recorded inside them.
+        """Add the labels that were open when the recorder began to the operators inside them.
 
-        Which labels they were follows from those that are open now; without as many of them they stay unknown.
+        They are the labels that are open now, if there are as many; otherwise they stay unknown.
         """
         ends, self._ends_of_earlier = self._ends_of_earlier, []
         if len(ends) != len(self._labels):
@@ -117,7 +126,7 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
         def noted(*args: Any, **kwargs: Any) -> Any:
             sites = _sites(frames_from(sys._getframe(1)))
             label, phase = (None, None) if _is_call_that_waits(name) else self._part()
-            self.lines.append(OpLine(name, label, phase, *sites))
+            self.lines.append(RecordedOp(name, label, phase, *sites))
             first = _next_sequence_nr()
             with _MODES_OFF():
                 result = call(*args, **kwargs)
@@ -127,7 +136,7 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
         return noted
 
     def _part(self) -> tuple[str | None, str | None]:
-        """The label of an operator that runs now, and its phase."""
+        """The label and the phase of an operator that runs now."""
         labels = self._labels
         phase = "backward" if torch._C._current_autograd_node() is not None else labels[0] if labels else None
         return labels[-1] if labels else None, phase
@@ -148,26 +157,30 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
                 self._labels.pop()
             else:
                 self._ends_of_earlier.append(len(self.lines))
-        elif not types and _arrives_whole(func):  # a tensor's subclass may expect the whole one
+        elif not types and _arrives_whole(func):  # with a tensor subclass the composite operator itself is recorded
             with _Insides(self):
-                # Not `decompose`: of some it takes an implementation in Python that makes them of others.
+                # Not `decompose`, which uses a Python implementation for some operators, with other inner operators.
                 return func._op_dk(_COMPOSITE, *args, **(kwargs or {}))
         else:
-            self.lines.append(OpLine(name, *self._part(), *self._called_from()))
+            self.lines.append(RecordedOp(name, *self._part(), *self._called_from()))
         return func(*args, **(kwargs or {}))
 
-    def rows(self, step: int = 0) -> list[dict[str, Any]]:
-        """The rows of `OpLine` of one step, with file names as in a trace."""
+    def rows(self, step: int = 0) -> list[OpLine]:
+        """Each operator of the step with its line; file names are as in a trace. `step`: number of the step."""
         names = self._names()
         return [
-            {
-                **{"step": step, "order": order, "op": line.op, "label": line.label, "phase": line.phase},
-                "file": names[line.site.file] if line.site else None,
-                "line": line.site.line if line.site else None,
-                "function": line.site.function if line.site else None,
-                "program_file": names[line.program.file] if line.program else None,
-                "program_line": line.program.line if line.program else None,
-            }
+            OpLine(
+                step=step,
+                order=order,
+                op=line.op,
+                label=line.label,
+                phase=line.phase,
+                file=names[line.site.file] if line.site else None,
+                line=line.site.line if line.site else None,
+                function=line.site.function if line.site else None,
+                program_file=names[line.program.file] if line.program else None,
+                program_line=line.program.line if line.program else None,
+            )
             for order, line in enumerate(self.lines)
         ]
 
@@ -183,19 +196,19 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
     def _called_from(self) -> "_Sites":
         here = sys._getframe(2)
         node = torch._C._current_autograd_node()
-        if node is not None:  # in the backward pass, where most operators have no Python frame of their own
-            own = _sites(frames_from(here, until=_ENGINE))
+        if node is not None:  # in the backward pass, where most operators have no Python frame
+            backward = _sites(frames_from(here, until=_ENGINE))
             forward = self._forward_sites.get(node._sequence_nr(), (None, None))
-            return next((sites for sites in (own, forward) if sites[0]), None) or _sites(frames_from(here))
+            return next((sites for sites in (backward, forward) if sites[0]), None) or _sites(frames_from(here))
         sites = _sites(frames_from(here))
-        # Autograd numbers its nodes, and makes an operator's node just before it dispatches the operator: a node
-        # belongs to the first operator dispatched after its number was assigned.
+        # Autograd numbers its nodes. It creates an operator's node just before it dispatches the operator, so a node
+        # belongs to the first operator dispatched after the node got its number.
         self._forward_sites.setdefault(_next_sequence_nr() - 1, sites)
         return sites
 
 
 class _Insides(_DispatchMode):  # type: ignore[misc]
-    """Shows a recorder the operators that another one is made of."""
+    """Shows a recorder the operators inside a composite operator."""
 
     def __init__(self, recorder: OpLineRecorder) -> None:
         super().__init__()
@@ -206,7 +219,7 @@ class _Insides(_DispatchMode):  # type: ignore[misc]
 
 
 def _is_call_that_waits(name: str) -> bool:
-    """Whether the name of a recorded call is that of a wait, which is no operator and has no label."""
+    """Whether a recorded call is a wait, which is not an operator and has no label."""
     return "::" not in name
 
 
@@ -217,27 +230,33 @@ def _next_sequence_nr() -> int:
 
 @cache
 def _arrives_whole(func: Any) -> bool:
-    """Whether a mode sees the operator in inference mode only, and otherwise those that it is made of.
+    """Whether an operator is composite: a mode sees it in inference mode only, and otherwise its inner operators.
 
-    One function may ask for a value of an inference tensor and for one of another (`aten::item`, or what lies within):
-    recorded under two names, they could not be matched with a trace, which has both operators of both.
+    One function may read a value from an inference tensor (`aten::item`) and another from a usual tensor (the operators
+    inside `aten::item`). A trace has the same operators for both, so both are recorded by their inner operators.
     """
     has_kernel = partial(torch._C._dispatch_has_kernel_for_dispatch_key, func.name())
     return has_kernel(_COMPOSITE) and not any(map(has_kernel, _OF_A_DEVICE))
 
 
-def _sites(frames: Iterable[Site]) -> _Sites:
-    stack = [frame for frame in frames if frame.file != __file__]  # `_Insides` stands between operators
+def _sites(frames: Iterable[SourceLine]) -> _Sites:
+    stack = [frame for frame in frames if frame.file != __file__]  # frames of `_Insides` lie between operators
     site = calling_site(stack)
     return site, program_site(stack, site)
 
 
-def is_of_compiled_code(error: Exception) -> bool:
-    """Whether a watched step failed since a dispatch mode was on in code from torch.compile.
+#: The package that compiles Python code for torch.compile.
+_DYNAMO: Final = "torch._dynamo"
 
-    PyTorch raises plain errors there, too, which only their text tells from others.
+
+def is_of_compiled_code(error: Exception) -> bool:
+    """Whether Dynamo raised an error: torch.compile refuses to run while a dispatch mode is on.
+
+    The error's type is not enough, since Dynamo also raises RuntimeError.
     """
-    return type(error).__module__.startswith("torch._dynamo") or "torch.compile" in str(error).partition("\n")[0]
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    raised_in = str(innermost.f_globals.get("__name__", ""))
+    return type(error).__module__.startswith(_DYNAMO) or raised_in.startswith(_DYNAMO)
 
 
 def first_line(error: Exception) -> str:
@@ -247,7 +266,10 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def counted_warnings(counts: list[int], text: str = MESSAGE) -> Generator[None]:
-    """Add to `counts` how many warnings contain `text`; PyTorch's are on meanwhile if the process uses CUDA."""
+    """Append the number of warnings that contain `text` to `counts`.
+
+    If the process uses CUDA, PyTorch's warnings of syncs are switched on meanwhile.
+    """
     cuda: Any = torch.cuda
     before = cuda.get_sync_debug_mode() if cuda.is_initialized() else None
     counts.append(0)
@@ -267,15 +289,16 @@ def counted_warnings(counts: list[int], text: str = MESSAGE) -> Generator[None]:
                 cuda.set_sync_debug_mode("warn")
             yield
         finally:
-            if before is not None and not cuda._is_in_bad_fork():  # as a loader's worker is, forked meanwhile
+            if before is not None and not cuda._is_in_bad_fork():  # this may be a DataLoader's worker, forked meanwhile
                 cuda.set_sync_debug_mode(before)
 
 
 class OperatorCounter:
-    """Counts the operators of whole steps by PyTorch's older profiler, which takes a step under 1 ms more.
+    """Counts the operators of whole steps by PyTorch's legacy profiler, which adds less than 1 ms to a step.
 
-    Unlike a dispatch mode it lets compiled code run as it is. Unlike the newer one it records on the host alone: once
-    used without CUDA that one never records a GPU, and used with CUDA it slows the later steps. It stops at an error.
+    Unlike a dispatch mode it does not disturb compiled code. Unlike the Kineto profiler it records on the host only:
+    Kineto, once used without CUDA, can no longer record a GPU; used with CUDA, it slows the later steps. After an error
+    nothing more is counted, and `counts` is empty.
     """
 
     def __init__(self, steps: int) -> None:
@@ -286,7 +309,7 @@ class OperatorCounter:
             refuse_other_profilers(steps)
 
     def begin(self) -> None:
-        """To be called when a step begins."""
+        """Call this when a step begins."""
         if self._stopped or profiler_is_on():
             return
         with self._stopping_with_errors():
@@ -298,7 +321,7 @@ class OperatorCounter:
             self._is_on = True
 
     def end(self, *, count: bool = True) -> None:
-        """To be called when it ends; without `count` it is left out."""
+        """Call this when the step ends; with `count=False` its operators are not added to `counts`."""
         if not self._is_on:
             return
         self._is_on = False

@@ -15,20 +15,27 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ref
 
-#: Most calls of another optimizer for each call of the one that ends a step.
+#: An optimizer that is called less than once in this many calls of another cannot end a step.
 _RAREST: Final = 100
 #: Backward passes without an optimizer after which each pass ends a step.
 _BY_HAND: Final = 50
-#: Most optimizers one after the other; a program with more creates a new one every few steps.
+#: After this many changes of the optimizer that ends a step, further ones are no longer reported as `new_leader`: the
+#: program creates a new optimizer every few steps.
 _MOST_LEADERS: Final = 20
 
 
 @dataclass(slots=True)
 class Step:
-    """A step: its passes, batches with their samples and the host's wait for them, and its losses' tensors.
+    """A step of a training.
 
-    `samples` is None if a loader does not give the batch size; `batches` is 0 without a loader. `new_leader`: another
-    optimizer ended this step than the one before, so the two cannot be compared.
+    Attributes:
+        backwards: number of backward passes.
+        batches: number of batches loaded; 0 without a DataLoader.
+        samples: number of samples in them; None if a loader does not give the batch size.
+        wait_ns: the host's wait for the batches.
+        skipped: whether a gradient scaler skipped the optimizer's step.
+        new_leader: whether another optimizer ended this step than the step before, so the two cannot be compared.
+        losses: the tensors that the backward passes began from, before a gradient scaler multiplied them.
     """
 
     backwards: int = 0
@@ -41,7 +48,7 @@ class Step:
 
 
 class _Seen:
-    """An optimizer, held by a weak reference, and its calls so far."""
+    """An optimizer, as a weak reference, and its steps so far."""
 
     __slots__ = ("gradients", "name", "optimizer", "steps")
 
@@ -49,7 +56,7 @@ class _Seen:
         self.optimizer = ref(optimizer, forget)
         self.name = type(optimizer).__name__
         self.steps = 0
-        #: How often gradients had been computed when it stepped last.
+        #: Number of backward passes that had ended at its last step.
         self.gradients = 0
 
 
@@ -65,7 +72,7 @@ class StepFinder:
         self._on_step = on_step
         #: Whether the program has created an optimizer, stepped or not.
         self.has_optimizer = False
-        #: Called at the end of each backward pass with the number of them since a step has ended.
+        #: Called at the end of each backward pass with the number of passes in this step.
         self.on_pass: Callable[[int], None] | None = None
         self.restart()
 
@@ -92,16 +99,16 @@ class StepFinder:
 
     @property
     def optimizers(self) -> list[tuple[str, int]]:
-        """Class name and steps of each optimizer, in the order of their first step; deleted ones last."""
-        return [*((one.name, one.steps) for one in self._seen.values()), *self._gone.items()]
+        """Class name and number of steps of each optimizer, in the order of their first step; deleted ones last."""
+        return [*((seen.name, seen.steps) for seen in self._seen.values()), *self._gone.items()]
 
     @property
     def live_optimizers(self) -> list[Any]:
-        """The optimizers themselves."""
-        return [optimizer for one in self._seen.values() if (optimizer := one.optimizer()) is not None]
+        """The optimizers that have stepped and still exist."""
+        return [optimizer for seen in self._seen.values() if (optimizer := seen.optimizer()) is not None]
 
     def settle(self) -> None:
-        """Keep the optimizer that ends a step from now on."""
+        """From now on the same optimizer ends every step."""
         self._settled = True
 
     def backward_begins(self, loss: Any = None) -> None:
@@ -142,7 +149,7 @@ class StepFinder:
         self._optimizer_depth += 1
 
     def optimizer_ends(self) -> None:
-        """It ends its step, or raises."""
+        """An optimizer ends its step, or raises."""
         self._optimizer_depth -= 1
 
     def optimizer_stepped(self, optimizer: Any, *, skipped: bool = False) -> None:
@@ -157,14 +164,14 @@ class StepFinder:
         seen = self._seen.get(key)
         if seen is None:
             self._seen[key] = seen = _Seen(optimizer, lambda _: self._forget(key))
-        # A step that is compiled as a whole reports no gradients.
+        # Without new gradients the optimizer continues its step. A step compiled as a whole never reports gradients.
         elif self._gradients and self._gradients == seen.gradients:
             return
         seen.gradients = self._gradients
         seen.steps += 1
         if skipped:
             self._step.skipped = True
-        if self._explicit:  # the program says itself where a step ends
+        if self._explicit:  # the program calls `steptrace.step()`
             return
         if not self._settled and (self._leader is not seen or len(self._seen) > 1):
             leader = self._rarest()
@@ -183,9 +190,9 @@ class StepFinder:
             self._gone[gone.name] += gone.steps
 
     def _rarest(self) -> _Seen:
-        most = max(one.steps for one in self._seen.values())
-        counted = [one for one in self._seen.values() if _RAREST * one.steps >= most]
-        return min(reversed(counted), key=lambda one: one.steps)
+        most = max(seen.steps for seen in self._seen.values())
+        counted = [seen for seen in self._seen.values() if _RAREST * seen.steps >= most]
+        return min(reversed(counted), key=lambda seen: seen.steps)
 
     def batch_loaded(self, wait_ns: int, samples: int | None) -> None:
         """A loader has returned a batch, after a wait of `wait_ns`."""

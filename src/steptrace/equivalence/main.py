@@ -14,7 +14,7 @@ from steptrace.equivalence.reference import cases_of, compare_on
 from steptrace.equivalence.verdict import verdict_on
 from steptrace.errors import code_of
 from steptrace.files import write_versioned
-from steptrace.train.setup import load_config
+from steptrace.lab.setup import load_config
 
 EQUIVALENCE_FILE = "equivalence.json"
 

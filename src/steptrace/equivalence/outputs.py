@@ -1,7 +1,7 @@
-"""What a variant computes on one batch: its predictions, its loss, and both gradients, as the training loop does.
+"""The outputs of a variant on one batch: its predictions, its loss, and two gradients, as the training loop has them.
 
-Relative error of the loss: |loss - reference| / |reference|. Of the others, over all values as one vector:
-||value - reference|| / ||reference||, in the Euclidean norm. If a reference is exactly 0, the absolute error is used.
+The relative error of the loss is |loss - reference| / |reference|. That of the other outputs, each taken as one vector,
+is ||value - reference|| / ||reference|| in the Euclidean norm. If a reference is exactly 0, the absolute error is used.
 """
 
 from collections.abc import Generator, Iterable
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from steptrace.errors import TrainError
+from steptrace.lab.loop import Batch, to_device
+from steptrace.lab.precision import Precision
+from steptrace.lab.setup import seed_everything
 from steptrace.torch_names import private
-from steptrace.train.loop import Batch, to_device
-from steptrace.train.precision import Precision
-from steptrace.train.setup import seed_everything
 
-#: The class of all dropout layers.
+#: The base class of all dropout layers.
 _DropoutNd: Final[Any] = private("torch.nn.modules.dropout._DropoutNd") or nn.Dropout
 #: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.
 _SCALE_BACKOFFS: Final = 16
@@ -35,9 +35,14 @@ def relative_error(got: Tensor, reference: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The variant's results, on the CPU: the loss, and the rest as one vector each.
+    """The outputs of a variant, on the CPU.
 
-    `parameters` is the gradient by the parameters in float32, given `gradient`, the one by the predictions.
+    Attributes:
+        loss: the loss.
+        loss_dtype: its number format.
+        predictions: the tensors that the model returns.
+        gradient: the gradient of the loss by each of the predictions.
+        parameters: the gradient by the parameters that follows from `gradient` in float32, as one vector.
     """
 
     loss: float
@@ -55,7 +60,7 @@ def variant_outputs(model: nn.Module, loss: Any, precision: Precision, batch: Ba
     buffers = [buffer.clone() for buffer in model.buffers()]
     with precision.autocast(), same_dropout(model, seed):
         predictions, form = output_tensors(model(inputs))
-    # As GradScaler does: start high, and back off while the scaled gradient overflows.
+    # As GradScaler does: start with a large scale, and halve it while the scaled gradient overflows.
     scale = 2.0**_SCALE_BACKOFFS if precision.grad_scaler else 1.0
     while True:
         value, gradient = loss_and_gradient(loss, predictions, form, targets, precision=precision, scale=scale)
@@ -87,30 +92,30 @@ def output_tensors(output: Any) -> tuple[list[Tensor], Any]:
 def loss_and_gradient(
     loss: Any, predictions: list[Tensor], form: Any, targets: Any, *, precision: Precision, scale: float = 1.0
 ) -> tuple[Tensor, list[Tensor]]:
-    """The loss of given predictions, and its gradient by each of them."""
-    own = [part.detach().requires_grad_() for part in predictions]
-    rest = iter(own)
+    """The loss of some predictions, and its gradient by each of them."""
+    inputs = [part.detach().requires_grad_() for part in predictions]
+    rest = iter(inputs)
     leaves, tree = form
     put = [next(rest) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
     with precision.autocast():
         value = loss(tree_unflatten(put, tree), targets)
     (value * scale).backward()
-    gradient = [torch.zeros_like(part) if part.grad is None else part.grad for part in own]
-    # Unscaled in float32: in 16 bits the values that the scale kept from underflow would underflow again.
+    gradient = [torch.zeros_like(part) if part.grad is None else part.grad for part in inputs]
+    # Divided in float32: in 16 bits the small values, which the scale keeps from underflow, would underflow now.
     return value.detach(), [part.float() / scale for part in gradient] if scale != 1.0 else gradient
 
 
 def gradient_by_parameters(model: nn.Module, predictions: list[Tensor], gradient: list[Tensor]) -> Tensor:
-    """The gradient by the parameters that follows from one by the predictions, as one vector."""
+    """The gradient by the parameters that follows from a gradient by the predictions, as one vector."""
     model.zero_grad(set_to_none=True)
-    given = [(part, by.to(part)) for part, by in zip(predictions, gradient, strict=True) if part.requires_grad]
-    if given:
-        torch.autograd.backward([part for part, _ in given], [by for _, by in given])
+    pairs = [(part, by.to(part)) for part, by in zip(predictions, gradient, strict=True) if part.requires_grad]
+    if pairs:
+        torch.autograd.backward([part for part, _ in pairs], [by for _, by in pairs])
     return vector(torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
 
 
 def on_cpu(parts: list[Tensor]) -> list[Tensor]:
-    """Tensors, detached, on the CPU."""
+    """The tensors, detached and on the CPU."""
     return [part.detach().cpu() for part in parts]
 
 
@@ -121,9 +126,9 @@ def vector(parts: Iterable[Tensor]) -> Tensor:
 
 @contextmanager
 def same_dropout(model: nn.Module, seed: int) -> Generator[None]:
-    """Seed all generators, and run dropout's draws on the CPU: they differ between devices and formats.
+    """Seed all generators, and let dropout draw on the CPU, since draws differ between devices and number formats.
 
-    Only PyTorch's dropout modules are covered; calls of the function `dropout` still draw on their own device.
+    This covers PyTorch's dropout modules only. Calls of the function `dropout` still draw on their own device.
     """
     seed_everything(seed)
     draw = torch.Generator().manual_seed(seed)

@@ -1,6 +1,6 @@
 """Compares a variant with the study's float64 reference, which computes on the CPU, batch by batch.
 
-The computation is a chain, and each link is checked separately, on inputs that variant and reference share:
+The computation is a chain. Each link is checked separately, on inputs that variant and reference share:
 
 - the *loss* and its *gradient by the predictions*, on the variant's predictions, used by the reference as they are;
 - the network: its *predictions*, and in float32 the *gradient by its parameters* that follows from the same gradient by
@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import torch
 from hydra.utils import instantiate
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from steptrace.config.schema import RootConfig
 from steptrace.equivalence.outputs import (
     Outputs,
     gradient_by_parameters,
@@ -34,16 +34,16 @@ from steptrace.equivalence.outputs import (
 from steptrace.equivalence.tolerance import NetworkSize, gradient_tolerance, loss_tolerance
 from steptrace.equivalence.verdict import Case, relative
 from steptrace.errors import TrainError
-from steptrace.train.loop import Batch
-from steptrace.train.precision import Precision, prepared
-from steptrace.train.setup import build_dataset, build_loss, collate_of, device_of, seed_everything
+from steptrace.lab.loop import Batch
+from steptrace.lab.precision import Precision, prepared
+from steptrace.lab.setup import build_dataset, build_loss, collate_of, device_of, seed_everything
 
 CPU: Final = torch.device("cpu")
 
 
-def cases_of(config: DictConfig) -> Iterator[tuple[str, int, Batch]]:
+def cases_of(config: RootConfig) -> Iterator[tuple[str, int, Batch]]:
     """Name, seed of the weights, and batch of every case: one per seed, then the data set's edge cases, if any."""
-    seeds = list(config.equivalence.seeds)
+    seeds = config.equivalence.seeds
     for seed in seeds:
         dataset: Any = build_dataset(config, seed)
         samples = [dataset[i % len(dataset)] for i in range(config.equivalence.batch_size)]
@@ -55,8 +55,8 @@ def cases_of(config: DictConfig) -> Iterator[tuple[str, int, Batch]]:
 
 
 def compare_on(
-    config: DictConfig,
-    reference: DictConfig,
+    config: RootConfig,
+    reference: RootConfig,
     name: str,
     seed: int,
     batch: Batch,
@@ -81,7 +81,7 @@ def compare_on(
     with size.watched(reference_model):
         expected = reference_outputs(reference_model.double(), build_loss(reference, CPU), batch, got, seed)
     terms, dtype = sum(part.numel() for part in got.predictions), got.predictions[0].dtype
-    given = config.precision.tolerance
+    limits = config.precision.tolerance
     return Case(
         name=name,
         loss=got.loss,
@@ -93,8 +93,10 @@ def compare_on(
             "parameters": relative_error(got.parameters.double(), expected.parameters),
         },
         tolerance={
-            "loss": loss_tolerance(got.loss_dtype, terms) if given.loss is None else given.loss,
-            "gradient": gradient_tolerance(got.loss_dtype, terms, dtype) if given.gradient is None else given.gradient,
+            "loss": loss_tolerance(got.loss_dtype, terms) if limits.loss is None else limits.loss,
+            "gradient": gradient_tolerance(got.loss_dtype, terms, dtype)
+            if limits.gradient is None
+            else limits.gradient,
             "predictions": size.predictions(dtype, precision.autocast_dtype or torch.float32, tf32=precision.tf32),
             "parameters": size.parameters(),
         },
@@ -102,7 +104,7 @@ def compare_on(
 
 
 def reference_outputs(model: nn.Module, loss: Any, batch: Batch, variant: Outputs, seed: int) -> Outputs:
-    """The same of a float64 model on the CPU, for the variant's predictions and their gradient."""
+    """The outputs of a float64 model on the CPU; loss and gradients are those at the variant's predictions."""
     inputs, targets = (_double(part) for part in batch)
     plain = Precision("cpu", None, tf32=False, grad_scaler=False)
     with same_dropout(model, seed):
@@ -120,5 +122,5 @@ def reference_outputs(model: nn.Module, loss: Any, batch: Batch, variant: Output
 
 
 def _double(part: Any) -> Any:
-    """A floating-point tensor as float64. Labels, and targets that are not tensors, stay as they are."""
+    """A part of a batch; a floating-point tensor becomes float64, anything else stays as it is."""
     return part.double() if isinstance(part, Tensor) and part.is_floating_point() else part

@@ -20,7 +20,7 @@ float16, 2^-8 in bfloat16. The tolerances follow from it, and are not fitted to 
 All are relative to the norm of the compared values. A sum with cancellation has a larger error, by the ratio of its
 terms' norm to its own; the tolerance does not allow for it, so that such a formula is detected.
 
-Imports no torch: who compares programs by what they have recorded needs none.
+Imports no torch: a comparison of two programs by their records needs none.
 """
 
 import math
@@ -57,13 +57,13 @@ class NetworkSize:
 
     @classmethod
     def of(cls, model: Any) -> "NetworkSize":
-        """Count the weights of a model; `watched` finds the positions."""
+        """The size of a model's layers by its weights; `watched` finds the positions."""
         shapes = [p.shape for p in model.parameters() if p.ndim >= _MATRIX]
         return cls(depth=max(len(shapes), 1), terms=max((shape[1:].numel() for shape in shapes), default=1))
 
     @contextmanager
     def watched(self, model: Any) -> Generator[None]:
-        """Record the positions from the outputs of the layers called within the context."""
+        """A context that records the positions, from the outputs of the layers that are called in it."""
 
         def note(module: Any, _: Any, output: Any) -> None:
             shape = getattr(getattr(module, "weight", None), "shape", None)
@@ -78,9 +78,9 @@ class NetworkSize:
                 hook.remove()
 
     def predictions(self, dtype: object, products: object, *, tf32: bool) -> float:
-        """Largest relative error of the predictions, which have format `dtype`; matrix products compute in `products`.
+        """The largest relative error of predictions of format `dtype` by matrix products of format `products`.
 
-        The coarsest format counts: under autocast the last operation may be in float32.
+        The coarser format counts, since under autocast the last operation may be in float32.
         """
         unit = max(roundoff(dtype), roundoff(products), ROUNDOFF["tf32"] if tf32 else 0.0)
         return ROUNDINGS * math.sqrt(self.depth) * unit + math.sqrt(self.depth * self.terms) * _FLOAT32

@@ -1,6 +1,6 @@
-"""Whether errors are within their tolerances: the cases that were compared, and the content of equivalence.json.
+"""The verdict on two outputs: whether the errors of all compared cases are within their tolerances.
 
-Imports no torch: who compares programs by what they have recorded needs none.
+Imports no torch: a comparison of two programs by their records needs none.
 """
 
 import math
@@ -35,8 +35,8 @@ class Case:
 def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
     """The content of equivalence.json: `same` if no error of any case exceeds its tolerance, else `differs`.
 
-    The figures of `loss`, `gradient` and so on are each those of the case with the largest error relative to its
-    tolerance. `max_rel_err` is the larger one of these two; non-finite figures are null.
+    The figures of each quantity (`loss`, `gradient` and so on) are those of the case whose error is largest relative to
+    its tolerance. `max_rel_err` is the larger error of loss and gradient. Figures that are not finite are null.
     """
     worst: dict[str, Case] = {}
     for case in cases:

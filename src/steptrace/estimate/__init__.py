@@ -1,5 +1,5 @@
-"""What a training step would take on a GPU that is not there: its time, how busy the GPU is, and its memory.
+"""Estimates a training step on a GPU that this machine does not have: time, GPU utilisation, memory.
 
-The operators come from a prediction (`steptrace.documents.estimate`), the GPU's figures from its data sheet, and the
-spread of every figure from published measurements (`steptrace.estimate.rules`). Imports no torch.
+The operators come from a prediction (`steptrace.documents.estimate`). The GPU's figures come from its data sheet, and
+the uncertainty of each figure from published measurements (`steptrace.estimate.constants`). Imports no torch.
 """

@@ -1,8 +1,8 @@
 """How long a collective between the GPUs of one machine takes: NCCL's published times, or the link's data sheet.
 
-collectives.toml holds microseconds by GPU, operation, number of GPUs and message size, as bench/estimate_constants.py
-takes them from aiconfigurator's tables. A GPU that is not among them takes as long as one that is, by the ratio of
-their links, with a wide spread: how the links of a machine are wired matters more than the GPU.
+collectives.toml holds microseconds by GPU, operation, number of GPUs and message size. bench/estimate_constants.py
+takes them from aiconfigurator's tables. For any other GPU the times of a measured GPU are scaled by the ratio of their
+link bandwidths. The spread is then wide, since the wiring of a machine matters more than its GPUs.
 """
 
 import re
@@ -17,23 +17,23 @@ import numpy as np
 
 from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.gpus import Gpu, gpu_named
+from steptrace.estimate.kernel_classes import base_name
 from steptrace.estimate.queue import Collective
-from steptrace.estimate.rules import base_name
 from steptrace.estimate.times import Draws, normal
 from steptrace.estimate.work import tensor_bytes
 
 FILE: Final = Path(__file__).with_name("collectives.toml")
-#: Spread of the logarithm of a time that was measured on such a GPU, and of one that was not, over NVLink and PCIe.
+#: Standard deviation of the logarithm of a time: measured on this GPU, or scaled from another over NVLink or PCIe.
 _SPREAD: Final = {"measured": 0.15, "nvlink": 0.35, "pcie": 0.6}
-#: Which GPU's times are scaled by the ratio of links for one that was not measured.
+#: By link: the GPU whose times are scaled for a GPU without measurements.
 _LIKE: Final = {"nvlink": "H100", "pcie": "RTX-PRO-6000"}
-#: Parts of operators' names, and the operation that they are. Those of NCCL's that have no table are like another.
+#: Parts of operators' names, and the operation whose table is used. Operations without a table use a similar one.
 _OPERATIONS: Final = (
     ("reduce_scatter", "reduce_scatter"), ("allreduce", "all_reduce"), ("all_reduce", "all_reduce"),
     ("allgather", "all_gather"), ("all_gather", "all_gather"), ("alltoall", "all_to_all"), ("all_to_all", "all_to_all"),
     ("broadcast", "all_gather"), ("scatter", "all_gather"), ("gather", "all_gather"), ("reduce", "reduce_scatter"),
 )  # fmt: skip
-#: These send nothing that takes time.
+#: Operators that send no data.
 _WAITS: Final = re.compile(r"wait_tensor|barrier")
 
 
@@ -45,7 +45,7 @@ class Table:
     microseconds: tuple[float, ...]
 
     def seconds(self, size: float) -> float:
-        """Seconds for a message: between two sizes on a line in logarithms, beyond the last in proportion."""
+        """Seconds for a message of `size` bytes: interpolated in log-log space; beyond the last size in proportion."""
         if size >= self.sizes[-1]:
             return self.microseconds[-1] / 1e6 * size / self.sizes[-1]
         at = np.interp(np.log(max(size, self.sizes[0])), np.log(self.sizes), np.log(self.microseconds))
@@ -53,30 +53,30 @@ class Table:
 
 
 def collective_of(call: OperatorCalls) -> Collective | None:
-    """What an operator sends; None where it only waits or sends nothing."""
+    """The collective of an operator; None if it only waits or sends nothing."""
     name = base_name(call.name)
     operation = next((what for part, what in _OPERATIONS if part in name), None)
     if operation is None or _WAITS.search(name) or not call.inputs:
         return None
-    sizes = [tensor_bytes(one) for one in call.inputs]
-    # Behind the tensors that are made of all ranks' parts stands the part of this rank.
+    sizes = [tensor_bytes(tensor) for tensor in call.inputs]
+    # The inputs hold the gathered tensor of all ranks, and after it the part of this rank, which is counted already.
     sent = sum(sizes) if operation == "all_reduce" or len(sizes) == 1 else sum(sizes) - min(sizes)
-    made = sum(map(tensor_bytes, call.outputs))
+    received = sum(map(tensor_bytes, call.outputs))
     return Collective(
         operation=operation,
-        bytes=float(max(sent, made if operation == "all_gather" else 0)),
-        # What is gathered are mostly parameters, which no kernel of this step has changed.
+        bytes=float(max(sent, received if operation == "all_gather" else 0)),
+        # All-gathers mostly send parameters, which no kernel of this step has changed.
         after_kernels=operation != "all_gather",
     )
 
 
 def bus_share(operation: str, devices: int) -> float:
-    """Bytes that cross the link of a rank for each byte of the message."""
+    """Bytes that cross a rank's link for each byte of the message."""
     return (2 if operation == "all_reduce" else 1) * (devices - 1) / devices
 
 
 def expected_seconds(operation: str, size: float, devices: int, gpu: Gpu) -> tuple[float, str]:
-    """Seconds of a collective, and whether they are `measured`, or scaled from another GPU by `nvlink` or `pcie`."""
+    """Seconds of a collective, and their source: `measured`, or the link (`nvlink`, `pcie`) that they are scaled by."""
     found = _table(gpu.name, operation, devices)
     if found is not None:
         return found.seconds(size), "measured"
@@ -84,7 +84,7 @@ def expected_seconds(operation: str, size: float, devices: int, gpu: Gpu) -> tup
     like = gpu_named(_LIKE[link])
     ratio = like.pcie_gbs / gpu.pcie_gbs if gpu.link_gbs is None else (like.link_gbs or 1.0) / gpu.link_gbs
     table = _table(like.name, operation, devices) or _table(like.name, operation, 8)
-    if table is None:  # never: the tables of both have 8 GPUs
+    if table is None:  # cannot happen: both GPUs have tables for 8 GPUs
         raise KeyError(operation)
     smallest = table.microseconds[0] / 1e6
     return smallest + (table.seconds(size) - smallest) * ratio, link
@@ -102,7 +102,7 @@ def _table(gpu: str, operation: str, devices: int) -> Table | None:
         return tables[gpu, operation, devices]
     measured = [n for name, what, n in tables if (name, what) == (gpu, operation)]
     nearest = min(measured, key=lambda n: abs(n - devices), default=None)
-    # Within what was measured the nearest number of GPUs stands for one between; beyond it nothing does.
+    # Between measured numbers of GPUs the nearest one is used; beyond them there is no table.
     inside = nearest is not None and min(measured) <= devices <= max(measured)
     return tables[gpu, operation, nearest] if nearest is not None and inside else None
 

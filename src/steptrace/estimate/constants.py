@@ -1,4 +1,4 @@
-"""How fast kernels of each class are: constants.toml, which bench/estimate_constants.py derives."""
+"""How fast kernels of each class are: reads constants.toml, which bench/estimate_constants.py writes."""
 
 import math
 import tomllib
@@ -8,17 +8,46 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.kernel_classes import (
+    DEPTHWISE,
+    ELEMENTWISE,
+    FUSED_REDUCTION,
+    GROUPED,
+    LARGE_DEPTHWISE,
+    TILED_GROUPS,
+    UNALIGNED_NORM,
+)
 
 FILE: Final = Path(__file__).with_name("constants.toml")
-#: Where a class has no figures in a format, those of another, and by how much wider their spread is then.
-_INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {"tf32": ("16", "32"), "8": ("16",), "16": ("32",), "32": ("16",)}
+#: By format: the formats whose figures are used for a class without figures in it. The spread then grows by `_WIDER`.
+_INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
+    "64": ("32",), "tf32": ("16", "32"), "8": ("16",), "16": ("32",), "32": ("16",),
+}  # fmt: skip
 _WIDER: Final = 0.25
-#: Cards limited by their power sustain less of the arithmetic than others, T4's products in float32 half of it: the
-#: middle between that and all of it, and the spread.
+#: Cards limited by their power sustain less of their peak arithmetic; a T4 sustains half in float32 products. This is
+#: the middle between a half and all of it, with its spread.
 _LIMITED: Final = 0.72
 _LIMITED_SPREAD: Final = 0.2
-#: What an operator without a rule is taken for, so that its share can be said.
+#: Share of their peak that tensor cores reach where power does not limit them, as on an A100.
+_UNLIMITED: Final = 0.9
+#: Additional spread of the arithmetic of a card that was measured, if others with more or less power have its name. It
+#: is the prior spread within an architecture in bench/estimate_constants.py. By as much others reach more in float32:
+#: a V100 of the other form has 1.12 times the clock, an A100 1.6 times the power.
+_FORMS: Final = 0.07
+#: Additional spread for each unit by which power changes the logarithm of a share.
+_BY_POWER: Final = 0.25
+#: Additional spread for each unit by which the bandwidth per multiprocessor changes the logarithm of a share. It was
+#: chosen and not fitted: only three GPUs were measured.
+_BY_SM_SPREAD: Final = 0.5
+#: A type of each format of tensor cores, see `Gpu.flops`.
+_TYPES: Final[Mapping[str, str]] = {"tf32": "tf32", "16": "float16", "8": "float8_e4m3fn"}
+#: Classes that are measured kernel by kernel; a program's time for them is the sum of its kernels' times.
+PRODUCTS: Final = frozenset(("product", "batched product", "attention"))
+#: Classes that exist in one layout and format only, and the class that stands in for them elsewhere.
+_GENERAL: Final[Mapping[str, str]] = {TILED_GROUPS: GROUPED, LARGE_DEPTHWISE: DEPTHWISE, UNALIGNED_NORM: ""}
+#: The class assumed for an operator without a rule, so that its share of the GPU work can be estimated.
 _UNKNOWN: Final = "irregular"
 
 
@@ -28,16 +57,23 @@ class Efficiency:
 
     Attributes:
         arithmetic: share of the data sheet's arithmetic that a kernel of 1 ms sustains.
-        growth: by which power of its time at the data sheet's rate that share grows, to 3 ms.
+        growth: exponent with which that share grows with the kernel's time at the data sheet's rate, up to 3 ms.
         memory: share of the bandwidth.
-        floor_us: of each launch, beside that.
-        turn_us: of each wait for the memory, or time step, one after another.
+        floor_us: additional time of each launch.
+        turn_us: time of each wait for memory, or of each time step of a recurrent layer; they add up.
         spread_turn: standard deviation of log(turn_us).
         spread_arithmetic: standard deviation of log(arithmetic) from GPU to GPU and from program to program.
         spread_memory: of log(memory).
-        shape: of a single shape's time.
-        tested: whether kernels of this class and format were held to published measurements.
-        varies: whether the version of PyTorch and its libraries moves them by a factor, so that their spread is wide.
+        shape: standard deviation of the logarithm of the time, from one shape to another.
+        shape_in_vain: what is added to `shape`, times the root of log(effort); see `steptrace.estimate.tiles`.
+        gbs_per_sm: bandwidth in GB/s per multiprocessor of the GPUs that `memory` was measured on; 0 where `memory`
+            holds for any GPU. Kernels that compute much per byte are limited by the multiprocessor instead.
+        gflops_per_sm: GFLOP/s per multiprocessor of the GPUs that `arithmetic` was measured on; 0 where tensor cores
+            set the pace. Kernels that load few channels at once have the same rate per multiprocessor on any GPU.
+        of_products: whether `arithmetic` is a share of what products of the format reach on the GPU.
+        watts: board power of the measured GPUs per TFLOP/s of the format's data sheet; 0 where power does not matter.
+        tested: whether estimates of this class and format were compared with published measurements.
+        varies: whether the time depends strongly on the version of PyTorch and its libraries, so the spread is wide.
     """
 
     arithmetic: float = 0.5
@@ -49,6 +85,11 @@ class Efficiency:
     spread_arithmetic: float = 0.3
     spread_memory: float = 0.3
     shape: float = 0.15
+    shape_in_vain: float = 0.0
+    gbs_per_sm: float = 0.0
+    gflops_per_sm: float = 0.0
+    of_products: bool = False
+    watts: float = 0.0
     tested: bool = False
     varies: bool = False
 
@@ -60,30 +101,103 @@ class Constants:
     efficiencies: Mapping[tuple[str, str, str], Efficiency]
     host_us: float
     host_spread: float
-    #: Of all kernels of a step together, in log: what their classes do not explain of whole programs.
+    #: Standard deviation, in log, that all kernels of a program share: what their classes do not explain of whole
+    #: programs. It is smaller for products and attention.
     common_spread: float
+    common_spread_products: float
+    #: Exponent with which the share of the bandwidth falls with the bandwidth per multiprocessor, see `gbs_per_sm`.
+    by_multiprocessor: float
+
+    def common_of(self, kind: str) -> float:
+        """The spread that kernels of a class have in common with all others of a program."""
+        return self.common_spread_products if kind in PRODUCTS else self.common_spread
 
     def of(self, kind: str, format_: str, gpu: Gpu) -> Efficiency:
-        """The efficiency of a class as measured on this GPU, its architecture, or any; else of a like class."""
+        """The efficiency of a class: measured on this GPU, else on its architecture, its family, or any GPU.
+
+        A class that was not measured in this format gets the figures of another format, or of a similar class.
+
+        Raises:
+            KeyError: constants.toml has no such class.
+        """
         for name in _alike(kind):
             for instead in (format_, *_INSTEAD.get(format_, ()), "none"):
-                for where in (gpu.name, gpu.architecture, ""):
+                for where in dict.fromkeys((gpu.name, gpu.architecture, gpu.family, "")):
                     found = self.efficiencies.get((name, instead, where))
                     if found is not None:
-                        if gpu.power_limited and format_ != "none":
-                            found = _power_limited(found, is_own=where == gpu.name)
+                        if where != gpu.name:
+                            found = self._powered(found, name, instead, gpu, where)
+                        elif gpu.forms:
+                            found = _of_forms(found, instead)
+                        if gpu.power_limited and instead != "none":
+                            found = _power_limited(found, is_own=where == gpu.name or instead != "32")
                         return found if (name, instead) == (kind, format_) else _wider(found)
         raise KeyError(f"constants.toml has no class {kind!r}")
 
+    def _powered(self, found: Efficiency, kind: str, format_: str, gpu: Gpu, where: str) -> Efficiency:
+        """Efficiency from other GPUs, `where`, adjusted to this GPU's power and to what products reach on it.
+
+        A FLOP of a format takes about the same energy on all GPUs of a family. It is not known how the voltage changes
+        with the clock, so the spread grows with the distance. No class sustains more than products do, unless it does
+        on the GPUs that were measured.
+        """
+        found = self._by_multiprocessor(found, gpu)
+        if found.gflops_per_sm:
+            peak, products = gpu.flops(_TYPES.get(format_, "")), self.of("product", format_, gpu)
+            sustained = found.gflops_per_sm * 1e9 * driver_facts(gpu).sms / (peak or gpu.flops("float32") or 1.0)
+            return replace(found, arithmetic=min(sustained, products.arithmetic), gflops_per_sm=0.0)
+        if found.of_products:
+            products = self.of("product", format_, gpu)
+            return replace(found, arithmetic=found.arithmetic * products.arithmetic, of_products=False)
+        peak = gpu.flops(_TYPES.get(format_, ""))
+        if not gpu.watts or peak is None:
+            return found
+        if found.watts:
+            ratio = gpu.watts / (peak / 1e12) / found.watts
+            share = min(found.arithmetic * ratio, max(found.arithmetic, _UNLIMITED))
+            spread = math.hypot(found.spread_arithmetic, _BY_POWER * abs(math.log(share / found.arithmetic)))
+            return replace(found, arithmetic=share, spread_arithmetic=spread)
+        if kind == "product":
+            return found
+        there = self.efficiencies.get(("product", "16", where))
+        over = 1.0 if there is None else max(1.0, found.arithmetic / there.arithmetic)
+        most = over * self.of("product", "16", gpu).arithmetic
+        return replace(found, arithmetic=min(found.arithmetic, most))
+
+    def _by_multiprocessor(self, found: Efficiency, gpu: Gpu) -> Efficiency:
+        """Efficiency from other GPUs, adjusted to this GPU's bandwidth per multiprocessor."""
+        if not found.gbs_per_sm:
+            return found
+        power = -self.by_multiprocessor * math.log(gpu.bandwidth / 1e9 / driver_facts(gpu).sms / found.gbs_per_sm)
+        return replace(
+            found,
+            memory=found.memory * math.exp(power),
+            spread_memory=math.hypot(found.spread_memory, _BY_SM_SPREAD * abs(power)),
+        )
+
 
 def _alike(kind: str) -> tuple[str, ...]:
-    """The class, and those that stand for it: its other layout, its forward pass, what nothing is known of."""
+    """The class and its substitutes, best first.
+
+    These are the class without its layout, the more general class, its forward pass, and the unknown class.
+    """
+    if kind == FUSED_REDUCTION:
+        # It reads each element once, like an elementwise kernel. On the compiled models of timm that calibrate it, it
+        # is as fast; the reductions of uncompiled code are half as fast.
+        return kind, ELEMENTWISE
     layout = kind.replace(", channels last", "")
-    return tuple(dict.fromkeys((kind, layout, layout.replace(" backward", ""), _UNKNOWN)))
+    names = [kind, layout]
+    for special, general in _GENERAL.items():
+        if special in kind:
+            names += [kind.replace(special, general), layout.replace(special, general)]
+    return tuple(dict.fromkeys((*names, names[-1].replace(" backward", ""), _UNKNOWN)))
 
 
 def _power_limited(efficiency: Efficiency, *, is_own: bool) -> Efficiency:
-    """Of a card whose clock moves with the load: even its own kernels, measured alone, say less of a program."""
+    """The efficiency on a card whose clock falls under load.
+
+    Even kernels measured on that card, one at a time, are less certain for a whole program. `is_own`: measured there.
+    """
     return replace(
         efficiency,
         arithmetic=efficiency.arithmetic * (1.0 if is_own else _LIMITED),
@@ -91,8 +205,21 @@ def _power_limited(efficiency: Efficiency, *, is_own: bool) -> Efficiency:
     )
 
 
+def _of_forms(efficiency: Efficiency, format_: str) -> Efficiency:
+    """The efficiency of a card that was measured, where other cards of its name have another power and clock.
+
+    In float32 the card of the least power was measured, so the others reach more; in 16 bit one of the most.
+    """
+    more = math.exp(_FORMS) if format_ == "32" else 1.0
+    return replace(
+        efficiency,
+        arithmetic=efficiency.arithmetic * more,
+        spread_arithmetic=math.hypot(efficiency.spread_arithmetic, _FORMS),
+    )
+
+
 def _wider(efficiency: Efficiency) -> Efficiency:
-    """Of another class or format: less sure, and not held to measurements."""
+    """The figures of another class or format: with a wider spread, and not tested."""
     return replace(
         efficiency,
         spread_arithmetic=math.hypot(efficiency.spread_arithmetic, _WIDER),

@@ -1,4 +1,4 @@
-"""What PyTorch reads of a named GPU from its driver, for programs that ask a GPU that is not there (driver.toml)."""
+"""What a GPU's driver would report, for programs that run on a virtual GPU (driver.toml)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from steptrace.estimate.gpus import Gpu, shipped
 
-#: The GPU of a prediction for which none is named.
+#: The GPU of a prediction that names none.
 USUAL: Final = "H100"
-#: Capabilities of a GPU that a person has added to the named ones: of the latest with bfloat16, and without.
+#: GPUs whose facts are used for a GPU that a user has added: the one with bfloat16, and the one without.
 _WITH_BF16, _WITHOUT_BF16 = "H100", "T4"
 #: The first capability with bfloat16, TF32 and flash attention.
 _AMPERE: Final = (8, 0)
@@ -21,15 +21,15 @@ _TURING: Final = (7, 5)
 
 @dataclass(frozen=True)
 class DriverFacts:
-    """What the driver says of a GPU.
+    """What the driver reports about a GPU.
 
     Attributes:
-        gpu: steptrace's name of it.
-        name: the driver's.
-        capability: major and minor number.
-        memory_bytes: all of its memory.
-        sms: multiprocessors.
-        threads: the most per multiprocessor.
+        gpu: steptrace's name of the GPU.
+        name: the driver's name of the GPU.
+        capability: major and minor number of its compute capability.
+        memory_bytes: its total memory.
+        sms: number of multiprocessors.
+        threads: the most threads per multiprocessor.
         shared_bytes: the most shared memory that a block may ask for.
         l2_bytes: the size of its L2 cache.
     """
@@ -44,7 +44,7 @@ class DriverFacts:
     l2_bytes: int
 
     def __post_init__(self) -> None:
-        """Take a list for the capability, as JSON has it."""
+        """Make the capability a tuple, since JSON has it as a list."""
         object.__setattr__(self, "capability", tuple(self.capability))
 
     @property
@@ -54,14 +54,14 @@ class DriverFacts:
 
     @property
     def cuda(self) -> str:
-        """The version of CUDA of the build of PyTorch that is published for it."""
+        """The CUDA version of the PyTorch build that is published for this GPU."""
         return "13.0" if self.capability >= _TURING else "12.6"
 
 
 def driver_facts(gpu: Gpu) -> DriverFacts:
-    """What the driver says of a GPU.
+    """What the driver reports about a GPU.
 
-    One that is not in driver.toml, since a person has added it, has its own name and memory; the rest is that of an
+    A GPU that a user has added is not in driver.toml. It keeps its name and memory; all other facts are those of an
     H100, or of a T4 if it has no bfloat16.
     """
     known = _table()
@@ -80,7 +80,7 @@ def driver_facts(gpu: Gpu) -> DriverFacts:
 
 
 def usual_facts() -> DriverFacts:
-    """Those of the GPU of a prediction for which none is named; no file of the working directory is read."""
+    """The driver's facts of `USUAL`, the GPU of a prediction that names none. Reads no file of the user's."""
     return driver_facts(shipped()[USUAL])
 
 

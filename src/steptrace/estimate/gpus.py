@@ -1,4 +1,4 @@
-"""GPUs by name: the figures of their data sheets (gpus.toml), and those that a person adds."""
+"""GPUs by name: the figures of their data sheets (gpus.toml), and GPUs that a user adds."""
 
 import re
 import tomllib
@@ -10,18 +10,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.errors import ConfigError
+from steptrace.files import read_bytes
 
 #: A file of this name in the working directory adds GPUs, or replaces those of the same name.
 OWN_FILE: Final = "gpus.toml"
 _KEYS: Final = (
     "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb, pcie_gbs; "
-    "tf32_tflops, fp8_tflops, bf16, link_gbs, architecture and power_limited if they apply"
+    "fp64_tflops, tf32_tflops, fp8_tflops, bf16, link_gbs, watts, architecture, forms and power_limited if they apply"
 )
-_OPTIONAL: Final = ("tf32_tflops", "fp8_tflops", "link_gbs")
+_OPTIONAL: Final = ("fp64_tflops", "tf32_tflops", "fp8_tflops", "link_gbs", "watts")
 _RATES: Final = ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb", "pcie_gbs", *_OPTIONAL)
-#: From this ratio of equal letters on a name may have been meant.
+#: Architectures whose tensor cores are fed by the same instructions, so that libraries have the same kernels for them:
+#: by warps since Volta, by groups of warps on Hopper, by single threads on Blackwell. GeForce cards are left out: their
+#: rate with float32 sums is halved.
+_FAMILIES: Final = {
+    **dict.fromkeys(("Volta", "Turing", "Ampere", "Ampere A10", "Ada", "Blackwell PRO"), "fed by warps"),
+    "Hopper": "fed by warp groups",
+    "Blackwell": "fed by threads",
+}
+#: A name with at least this ratio of equal letters is suggested.
 _ALIKE: Final = 0.8
-#: What occurs in the name that a driver gives a GPU, and its data sheet; the first that fits.
+#: A part of the name that the driver reports, and the name of the data sheet; the first match counts.
 _GPUS: Final = (
     ("GB200", "GB200"), ("B200", "B200"), ("H200", "H200"), ("H100 NVL", "H100-NVL"), ("H100 PCIe", "H100-PCIe"),
     ("H100", "H100"), ("A100 80GB", "A100-80"), ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"),
@@ -33,17 +42,24 @@ _GPUS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """Data sheet figures of a GPU: TFLOP/s of dense arithmetic and GB/s are decimal, `memory_gb` counts 2^30 bytes."""
+    """Data sheet figures of a GPU: TFLOP/s of dense arithmetic and GB/s are decimal, `memory_gb` counts 2^30 bytes.
+
+    `watts`: the most power that the board draws. `forms`: cards that are sold under the name, if they differ in power
+    and clock; the figures are those of the first.
+    """
 
     fp32_tflops: float
     half_tflops: float
     bandwidth_gbs: float
     memory_gb: float
     pcie_gbs: float
+    fp64_tflops: float | None = None
     tf32_tflops: float | None = None
     fp8_tflops: float | None = None
     link_gbs: float | None = None
+    watts: float | None = None
     architecture: str = ""
+    forms: tuple[str, ...] = ()
     bf16: bool = True
     power_limited: bool = False
     name: str = ""
@@ -58,11 +74,17 @@ class Gpu:
         """Bytes of memory."""
         return self.memory_gb * 2**30
 
+    @property
+    def family(self) -> str:
+        """The GPUs whose tensor cores run the same library kernels; empty if no other architecture shares them."""
+        return _FAMILIES.get(self.architecture, "")
+
     def flops(self, arithmetic: str) -> float | None:
-        """FLOP a second of a type of arithmetic such as `tf32` or `bfloat16`; None where the data sheet has none."""
+        """FLOP per second of a type of arithmetic, such as `tf32` or `bfloat16`; None if the data sheet has none."""
         if arithmetic == "bfloat16" and not self.bf16:
             return None
         figures = {
+            "float64": self.fp64_tflops,
             "float32": self.fp32_tflops,
             "tf32": self.tf32_tflops or self.fp32_tflops,
             "float16": self.half_tflops,
@@ -78,11 +100,11 @@ def gpu_named(name: str) -> Gpu:
     """The figures of a GPU.
 
     Raises:
-        ConfigError: there is none of that name, or a file of own GPUs cannot be read.
+        ConfigError: there is no GPU of that name, or the user's gpus.toml cannot be read.
     """
-    own = Path(OWN_FILE)
-    gpus = {**shipped(), **(_read(own) if own.is_file() else {})}
-    gpu = gpus.get(name) or next((one for one in gpus.values() if one.name.casefold() == name.casefold()), None)
+    user_file = Path(OWN_FILE)
+    gpus = {**shipped(), **(_read(user_file) if user_file.is_file() else {})}
+    gpu = gpus.get(name) or next((known for known in gpus.values() if known.name.casefold() == name.casefold()), None)
     if gpu is None:
         alike = _meant(name, gpus)
         meant = f"did you mean {' or '.join(alike)}? Otherwise " if alike else ""
@@ -95,13 +117,13 @@ def gpu_named(name: str) -> Gpu:
 
 
 def gpu_of_driver(name: str | None) -> Gpu | None:
-    """The data sheet of a GPU by the name that its driver gives it; None of one that is not known."""
+    """The data sheet of a GPU by the name that its driver reports; None if the GPU is not known."""
     model = next((ours for theirs, ours in _GPUS if theirs in (name or "")), None)
     return None if model is None else gpu_named(model)
 
 
 def _meant(asked: str, names: Iterable[str]) -> list[str]:
-    """The names of which one may have been meant: they begin alike, or else differ by a letter or two."""
+    """Names to suggest: those with the same beginning; if there are none, those that differ by a letter or two."""
     short = {name: _short(name) for name in names}
     mine = _short(asked)
     if not mine:
@@ -111,7 +133,7 @@ def _meant(asked: str, names: Iterable[str]) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """The letters and digits that tell a GPU: without its maker, as `RTX` is often left out."""
+    """The letters and digits that identify a GPU, without the vendor and without words that are often left out."""
     return re.sub(r"nvidia|geforce|tesla|rtx|[^a-z0-9]", "", name.casefold())
 
 
@@ -127,9 +149,12 @@ def shipped() -> Mapping[str, Gpu]:
 
 def _read(path: Path) -> dict[str, Gpu]:
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        gpus = {name: Gpu(**figures, name=name) for name, figures in content.items()}
-    except (OSError, ValueError, TypeError) as error:
+        content: dict[str, Any] = tomllib.loads(read_bytes(path).decode("utf-8"))
+        gpus = {
+            name: Gpu(**{**figures, "forms": tuple(figures.get("forms", ()))}, name=name)
+            for name, figures in content.items()
+        }
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"GPUs cannot be read ({error})", where=path, expected=f"[NAME] with {_KEYS}") from error
     for gpu in gpus.values():
         for key in _RATES:

@@ -1,7 +1,6 @@
-"""How the elements of a tensor lie in memory, and how a reduction of it is laid out on a GPU.
+"""The memory layout of tensors, and the launch configuration of reductions.
 
-Reductions as `setReduceConfig` in ATen/native/cuda/Reduce.cuh does it, on a GPU with 132 multiprocessors of 2,048
-threads.
+Reductions follow `setReduceConfig` in ATen/native/cuda/Reduce.cuh, for a GPU with 132 multiprocessors of 2,048 threads.
 """
 
 import math
@@ -11,10 +10,10 @@ from typing import Final
 
 from steptrace.documents.estimate import TensorSpec
 
-#: Images by sample, channel, height and width, and the order of their dimensions where channels come last.
+#: Dimensions of images: sample, channel, height, width; and their order in memory in the channels-last layout.
 _IMAGES: Final = 4
 _CHANNELS_LAST: Final = (0, 2, 3, 1)
-#: Bytes of an element, where it has not 4.
+#: Bytes per element of types that do not have 4.
 _ITEM: Final = {
     "float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1,
     "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint64": 8,
@@ -22,17 +21,20 @@ _ITEM: Final = {
 
 
 def elements(tensor: TensorSpec) -> int:
-    """Elements that it shows."""
+    """Number of elements."""
     return math.prod(tensor.shape)
 
 
 def item_bytes(tensor: TensorSpec) -> int:
-    """Bytes of an element."""
+    """Bytes per element."""
     return _ITEM.get(tensor.dtype, 4)
 
 
 def is_contiguous(tensor: TensorSpec, order: Sequence[int] | None = None) -> bool:
-    """Whether it has no gaps and its dimensions lie in this order, the last one fastest; in their own by default."""
+    """Whether a tensor has no gaps and its dimensions lie in this order in memory, the last one fastest.
+
+    By default the order is that of its dimensions.
+    """
     if not tensor.strides:  # a sparse tensor has none
         return True
     expected = 1
@@ -44,14 +46,21 @@ def is_contiguous(tensor: TensorSpec, order: Sequence[int] | None = None) -> boo
 
 
 def other_layouts(images: Sequence[TensorSpec], *more: TensorSpec) -> int:
-    """How many of a convolution's tensors are copied: all get the layout of `images`, its input and weight."""
-    last = channels_last(images)
-    return sum(not (_has_channels_last(one) if last else is_contiguous(one)) for one in (*images, *more))
+    """How many of a convolution's tensors are copied to the layout that it computes in.
+
+    `images`: its input and weight, which decide the layout; `more`: further tensors.
+    """
+    return sum(other_layout(tensor, images) for tensor in (*images, *more))
+
+
+def other_layout(tensor: TensorSpec, images: Sequence[TensorSpec]) -> bool:
+    """Whether a convolution copies this tensor to another layout; `images`: its input and weight."""
+    return not (_has_channels_last(tensor) if channels_last(images) else is_contiguous(tensor))
 
 
 def channels_last(images: Sequence[TensorSpec]) -> bool:
-    """Whether a convolution of these computes with the channels last."""
-    return any(_has_channels_last(one) and not is_contiguous(one) for one in images)
+    """Whether a convolution with this input and weight computes in the channels-last layout."""
+    return any(_has_channels_last(tensor) and not is_contiguous(tensor) for tensor in images)
 
 
 def _has_channels_last(images: TensorSpec) -> bool:
@@ -59,7 +68,7 @@ def _has_channels_last(images: TensorSpec) -> bool:
 
 
 def has_gaps(tensor: TensorSpec) -> bool:
-    """Whether it is dense in no order of its dimensions: a broadcast, a transposed slice."""
+    """Whether a tensor is not dense in any order of its dimensions, such as a broadcast tensor or a slice."""
     expected = 1
     for stride, size in sorted(zip(tensor.strides, tensor.shape, strict=False)):
         if size != 1 and stride != expected:
@@ -71,7 +80,7 @@ def has_gaps(tensor: TensorSpec) -> bool:
 _THREADS: Final = 512
 _WARP: Final = 32
 _VECTOR: Final = 4
-#: A thread adds up to so many values before several blocks share a result.
+#: A thread adds up to this many values before several blocks share a result.
 _MOST_PER_THREAD: Final = 256
 _FEWEST_PER_THREAD: Final = 16
 _THREADS_AT_ONCE: Final = 132 * 2048
@@ -79,18 +88,23 @@ _THREADS_AT_ONCE: Final = 132 * 2048
 
 @dataclass(frozen=True)
 class ReductionLayout:
-    """`split`: several blocks share a result, and a launch of its own clears their counters; `per_thread`: values."""
+    """How a reduction is launched.
+
+    Attributes:
+        split: whether several blocks share a result; a separate launch then clears their counters.
+        per_thread: values that each thread reads.
+    """
 
     split: bool
     per_thread: int
 
 
-def reduction_layout(given: TensorSpec, made: TensorSpec) -> ReductionLayout:
-    """The layout of the reduction of `given` to `made`."""
-    results = max(1, math.prod(made.shape))
-    values = math.prod(given.shape) // results
-    order = _fastest_first(given)
-    reduced = _reduced(given.shape, made.shape)
+def reduction_layout(source: TensorSpec, result: TensorSpec) -> ReductionLayout:
+    """The launch configuration of the reduction of `source` to `result`."""
+    results = max(1, math.prod(result.shape))
+    values = math.prod(source.shape) // results
+    order = _fastest_first(source)
+    reduced = _reduced(source.shape, result.shape)
     along = not order or order[0] in reduced
     vector = 1 if along else next(size for size in (_VECTOR, 2, 1) if results % size == 0)
     wide, high = (values, results) if along else (results // vector, values)
@@ -109,42 +123,48 @@ def reduction_layout(given: TensorSpec, made: TensorSpec) -> ReductionLayout:
     return ReductionLayout(split=shared_by > 1, per_thread=_up(per_thread, shared_by))
 
 
-def reads_in_turn(given: TensorSpec, made: Sequence[TensorSpec]) -> tuple[int, int]:
-    """How often a thread reads values and waits for them, least and most; of a trace, over any of the dimensions."""
-    shape = given.shape
-    results = [made[0].shape] if made else [(), shape[:-1], *(shape[place:] for place in range(1, len(shape)))]
+def reads_in_turn(source: TensorSpec, outputs: Sequence[TensorSpec]) -> tuple[int, int]:
+    """The fewest and the most times that a thread of a reduction reads values and waits for them.
+
+    Without a result, as in a trace, reductions over any of the dimensions are possible.
+    """
+    shape = source.shape
+    results = [outputs[0].shape] if outputs else [(), shape[:-1], *(shape[place:] for place in range(1, len(shape)))]
     turns = [
-        _up(reduction_layout(given, TensorSpec(shape=one, strides=(), dtype=given.dtype)).per_thread, _VECTOR)
-        for one in results
+        _up(
+            reduction_layout(source, TensorSpec(shape=shape_of_result, strides=(), dtype=source.dtype)).per_thread,
+            _VECTOR,
+        )
+        for shape_of_result in results
     ]
     return min(turns), max(turns)
 
 
 def _block(wide: int, high: int, most: int) -> tuple[int, int]:
-    """Threads of a block in both directions, for so much work in each."""
+    """A block's threads in both directions, for the work in each and at most `most` threads."""
     wide, high = (min(1 << (max(size, 1).bit_length() - 1), most) for size in (wide, high))
     height = min(high, most // min(wide, _WARP))
     return min(wide, most // height), height
 
 
 def _fastest_first(tensor: TensorSpec) -> list[int]:
-    """Its dimensions of more than one element, those of the smallest stride first."""
+    """The tensor's dimensions with more than one element, the smallest stride first."""
     places = [place for place, size in enumerate(tensor.shape) if size > 1]
     return sorted(places, key=lambda place: (tensor.strides[place] if tensor.strides else 0, -place))
 
 
-def _reduced(given: Sequence[int], made: Sequence[int]) -> set[int]:
-    """The dimensions that are reduced, as far as shapes say: the first ones where several would fit."""
-    if len(given) == len(made):
-        return {place for place, size in enumerate(given) if size != made[place]}
+def _reduced(before: Sequence[int], after: Sequence[int]) -> set[int]:
+    """The reduced dimensions, from the shapes alone; if several choices fit, the first dimensions."""
+    if len(before) == len(after):
+        return {place for place, size in enumerate(before) if size != after[place]}
     kept: set[int] = set()
-    place = len(given)
-    for size in reversed(made):
-        place = next((one for one in reversed(range(place)) if given[one] == size), -1)
+    place = len(before)
+    for size in reversed(after):
+        place = next((candidate for candidate in reversed(range(place)) if before[candidate] == size), -1)
         if place < 0:
-            return set(range(len(given)))
+            return set(range(len(before)))
         kept.add(place)
-    return set(range(len(given))) - kept
+    return set(range(len(before))) - kept
 
 
 def _up(whole: int, part: int) -> int:

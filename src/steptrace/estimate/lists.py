@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace.documents.estimate import OperatorCalls
+from steptrace.estimate.kernel_classes import base_name
 from steptrace.estimate.layout import elements
-from steptrace.estimate.rules import base_name
 
-#: Tensors of one position are one argument's, so many arguments are lists of tensors.
+#: How many arguments of an operator are lists of tensors.
 _LISTS: Final[Mapping[str, int]] = {
     "_foreach_addcmul_": 3,
     "_foreach_addcdiv_": 3,
@@ -17,14 +17,14 @@ _LISTS: Final[Mapping[str, int]] = {
     "_fused_adagrad_": 3,
 }
 _FUSED: Final = "_fused_"
-#: Not in place, and with a result of one element for each tensor.
+#: Operators that return one element for each tensor.
 _OF_SCALARS: Final = ("_foreach_norm", "_foreach_max")
-#: ATen/native/cuda/MultiTensorApply.cuh: a launch takes so many chunks, and so many tensors, by the number of lists.
-#: One list with a number for each tensor takes fewer.
+#: ATen/native/cuda/MultiTensorApply.cuh: the most chunks per launch, and the most tensors by the number of lists. With
+#: one list and a number for each tensor it is fewer.
 _MOST_CHUNKS: Final = 320
 _MOST_TENSORS: Final = (110, 64, 48, 36, 30)
 _MOST_WITH_NUMBERS: Final = 96
-#: So many times as many where the arguments of a launch may take 32 KB.
+#: Factor on these limits where the arguments of a launch may take 32 KB.
 _TIMES_WITH_32_KB: Final = 7
 _CHUNK: Final = 65536
 
@@ -47,14 +47,14 @@ def of_lists(call: OperatorCalls) -> int:
     """Launches of one call of such an operator."""
     name = base_name(call.name)
     lists = lists_of(call)
-    # Behind the lists, fused optimizers have one of their steps, of an element each.
+    # After the lists, fused optimizers have another list with the step of each parameter, of one element each.
     length = len(call.inputs) // (lists + 1 if name.startswith(_FUSED) and name != "_fused_sgd_" else lists)
     first = call.inputs[:length]
     if call.name.endswith(".List") and any(
         a.shape != b.shape for a, b in zip(first, call.inputs[length:], strict=False)
     ):
         return length  # one operator per pair
-    lists += not name.endswith("_") and name not in _OF_SCALARS  # the results are one, too
+    lists += not name.endswith("_") and name not in _OF_SCALARS  # the results are another list
     extra = 2 if name in _OF_SCALARS else 0
     most = _MOST_WITH_NUMBERS if lists == 1 and call.name.endswith(".ScalarList") else _MOST_TENSORS[lists - 1]
     times = 1 if _has_arguments_of_4_kb(call) else _TIMES_WITH_32_KB
@@ -62,12 +62,12 @@ def of_lists(call: OperatorCalls) -> int:
 
 
 def _has_arguments_of_4_kb(call: OperatorCalls) -> bool:
-    """Whether a launch on lists of tensors takes fewer of them than PyTorch for CUDA 13 does since 2.12."""
+    """Whether launch arguments are limited to 4 KB: before PyTorch 2.12, and in builds for CUDA before 13."""
     return (call.torch is not None and call.torch < (2, 12)) or (call.cuda is not None and call.cuda < 13)
 
 
 def _chunked(sizes: Sequence[int], most: int, most_chunks: int) -> int:
-    """Launches of multi_tensor_apply, of at most so many tensors and chunks."""
+    """Launches of multi_tensor_apply on tensors of these sizes, with a most of tensors and chunks per launch."""
     count = tensors = chunks = 0
     for size in sizes:
         of_tensor = -(-size // _CHUNK)
@@ -77,5 +77,7 @@ def _chunked(sizes: Sequence[int], most: int, most_chunks: int) -> int:
             of_tensor -= taken
             chunks += taken
             if chunks == most_chunks or (tensors == most and not of_tensor):
-                count, chunks, tensors = count + 1, 0, 1 if of_tensor else 0
+                count += 1
+                chunks = 0
+                tensors = 1 if of_tensor else 0
     return count + (chunks > 0)

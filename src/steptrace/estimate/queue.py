@@ -1,23 +1,23 @@
-"""A step as the queue that the host fills and the GPU empties: kernels, syncs, collectives, launches of graphs.
+"""Simulates a step as a queue that the host fills and the GPU empties: kernels, syncs, collectives, graph launches.
 
-The host launches one item after another; a kernel starts when it is launched and the one before it has ended; a sync
-lets the host wait for all kernels launched before it, at its place. Collectives run beside the kernels from where they
-are launched, and a join lets the kernels behind it wait for them. All times are vectors over the draws.
+The host launches one item after another. A kernel starts when it has been launched and the kernel before it has ended.
+At a sync the host waits for all kernels launched before it. Collectives run concurrently with the kernels; at a join
+the kernels after it wait for all collectives before it. All times are vectors over the draws.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from steptrace.estimate.times import COUNT, Draws
 from steptrace.estimate.work import Kernel
 
-#: Items between two syncs that are simulated one by one; of more, neighbours are taken together.
+#: The most items between two syncs that are simulated one by one; with more, neighbours are merged.
 _MOST_ITEMS: Final = 4000
 _AT_ONCE: Final = 1000
-#: Different rows that are remembered.
+#: The most different rows of kernels in the cache.
 _MOST_KNOWN: Final = 1000
 
 
@@ -28,13 +28,13 @@ class Sync:
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """A collective between GPUs, on a stream of its own.
+    """A collective between GPUs, on a separate stream.
 
     Attributes:
-        operation: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `broadcast` or `other`.
-        bytes: of the larger one of input and output of a rank.
-        after_kernels: whether it sends what kernels before it compute. One that does not, such as the parameters that
-            FSDP gathers ahead, starts as soon as it is launched.
+        operation: `all_reduce`, `all_gather`, `reduce_scatter` or `all_to_all`.
+        bytes: size of a rank's input or output, whichever is larger.
+        after_kernels: whether it sends results of earlier kernels. If not, as where FSDP gathers parameters ahead of
+            time, it starts as soon as it is launched.
     """
 
     operation: str
@@ -55,18 +55,43 @@ class GraphLaunch:
 
 
 Item = Kernel | Sync | Collective | Join | GraphLaunch
+_Queued = TypeVar("_Queued", bound=Item | int)
+
+
+def with_joins(entries: Iterable[tuple[Sequence[_Queued], bool]]) -> Iterator[_Queued | Join]:
+    """The queue with its joins.
+
+    Reductions of the backward pass run beside the rest of the pass, and the first operator after it waits for them: the
+    optimizer needs the gradients of all GPUs. Any other collective is waited for at once.
+
+    Args:
+        entries: the items of each operator, in order, and whether they may run beside these reductions.
+    """
+    pending = False
+    for items, beside in entries:
+        sent = next((item for item in items if isinstance(item, Collective)), None)
+        if pending and not beside and sent is None:
+            yield Join()
+            pending = False
+        yield from items
+        if sent is not None and beside and sent.after_kernels:
+            pending = True
+        elif sent is not None:
+            yield Join()
+    if pending:
+        yield Join()
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """A step in each draw, in seconds.
+    """The times of a step in each draw, in seconds.
 
     Attributes:
-        step: from one step's beginning to the next one's.
-        gpu: its kernels.
-        host: the host's launches.
-        communication: its collectives.
-        exposed: kernels waiting for collectives.
+        step: from the beginning of one step to that of the next.
+        gpu: total time of the kernels.
+        host: total time of the host's launches.
+        communication: total time of the collectives.
+        exposed: time that kernels wait for collectives.
     """
 
     step: Draws
@@ -78,7 +103,7 @@ class Timeline:
 
 @dataclass
 class _State:
-    """When the host, the kernels and the collectives so far are done."""
+    """When the host, the kernels and the collectives finish, up to this place in the queue."""
 
     host: Draws = field(default_factory=lambda: np.zeros(COUNT))
     kernels: Draws = field(default_factory=lambda: np.zeros(COUNT))
@@ -89,14 +114,17 @@ class _State:
 def simulate(
     order: Sequence[Item | int], seconds: Draws, launches: Draws, per_launch: Draws, collectives: Sequence[Draws] = ()
 ) -> Timeline:
-    """Run one step after another as long as it takes to say what a step takes.
+    """Simulate steps until the time of a step is steady.
 
     Args:
-        order: the queue: positions of kernels in `seconds`, and the other items as they are.
-        seconds: of each kernel in each draw [kernels, draws].
-        launches: of each kernel.
-        per_launch: seconds of the host for one launch, in each draw.
-        collectives: seconds of each collective of the queue, in their order.
+        order: the queue: positions of kernels in `seconds`, and other items as themselves.
+        seconds: time of each kernel in each draw [kernels, draws].
+        launches: the host's launches for each kernel [kernels].
+        per_launch: seconds of the host for one launch, in each draw [draws].
+        collectives: seconds of each collective of the queue, in their order [draws each].
+
+    Returns:
+        The times of one step, in each draw.
     """
     places = [item for item in order if isinstance(item, int)]
     counts = np.bincount(np.array(places, dtype=np.int64), minlength=len(seconds)) if places else np.zeros(len(seconds))
@@ -108,14 +136,14 @@ def simulate(
     if not has_syncs and not len(collectives):
         return Timeline(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT))
     numbered, stretches = _numbered(order), _Stretches(seconds, launches, per_launch)
-    if has_syncs:  # behind the last sync nothing is under way: the step begins and ends there
+    if has_syncs:  # nothing is in flight after the last sync, so the simulated step begins and ends there
         last = max(place for place, (item, _) in enumerate(numbered) if isinstance(item, Sync))
         state = _State()
         _run(numbered[last + 1 :] + numbered[: last + 1], state, stretches, per_launch, collectives)
         return Timeline(state.host, gpu, host, communication, state.exposed)
     state = _State()
     _run(numbered, state, stretches, per_launch, collectives)
-    _run(numbered, state, stretches, per_launch, collectives)  # as the host runs ahead, a second one is another
+    _run(numbered, state, stretches, per_launch, collectives)  # the host now runs ahead, so later steps differ
     second, waited = _end(state), state.exposed.copy()
     _run(numbered, state, stretches, per_launch, collectives)
     step = np.maximum(_end(state) - second, np.maximum(gpu, host))
@@ -130,7 +158,7 @@ _Numbered = list[tuple[Item | int, int]]
 
 
 def _numbered(order: Sequence[Item | int]) -> _Numbered:
-    """Each item with the number of collectives before it."""
+    """Each item, with the number of collectives before it."""
     before, result = 0, []
     for item in order:
         result.append((item, before))
@@ -165,7 +193,7 @@ def _run(
 
 
 def _rows(order: _Numbered) -> Iterator[tuple[list[int], tuple[Item | None, int]]]:
-    """Kernels in a row, and the item of another kind that ends the row."""
+    """Consecutive kernels, and the item that ends the row; (None, 0) at the end of the queue."""
     places: list[int] = []
     for item, number in order:
         if isinstance(item, int):
@@ -178,14 +206,16 @@ def _rows(order: _Numbered) -> Iterator[tuple[list[int], tuple[Item | None, int]
 
 
 class _Stretches:
-    """Rows of kernels: what each adds to the queue does not depend on what ran before, so equal rows are computed once.
+    """Simulates rows of consecutive kernels. A row's times do not depend on what ran before, so equal rows are cached.
 
-    The last kernel of a row ends at the latest of: what ran before and then all of them; for each of them its launch,
-    and then it and all behind it.
+    A row ends at the latest of these times: the end of the kernels before it plus all of its kernels; and, for each of
+    its kernels, that kernel's launch plus the kernel and all after it.
     """
 
     def __init__(self, seconds: Draws, launches: Draws, per_launch: Draws) -> None:
-        self._seconds, self._launches, self._per_launch = seconds, launches, per_launch
+        self._seconds = seconds
+        self._launches = launches
+        self._per_launch = per_launch
         self._known: dict[tuple[int, ...], tuple[Draws, Draws, float]] = {}
 
     def run(self, places: Sequence[int], state: _State) -> None:
@@ -200,7 +230,7 @@ class _Stretches:
         state.host = state.host + launched * self._per_launch
 
     def _row(self, places: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> tuple[Draws, Draws, float]:
-        """Seconds of the kernels together; the latest launch less what ran before it in the row; launches."""
+        """Total seconds of the kernels, how far a launch lags at most behind the kernels before it, and launches."""
         launches = self._launches[places]
         group = max(1, -(-len(places) // _MOST_ITEMS))
         launched = np.cumsum(launches)

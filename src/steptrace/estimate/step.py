@@ -1,8 +1,8 @@
-"""A step on a GPU that is not there, from its operators: its time, what limits it, and whether its memory suffices."""
+"""Estimates a step on any GPU from its operators: its time, what limits it, and whether its memory suffices."""
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,57 +11,82 @@ import numpy as np
 from steptrace.documents.estimate import (
     COMPILED,
     SYNC,
+    UNCOMPILED,
     Band,
+    ClassSaving,
     ClassWork,
+    CompiledEstimate,
     Estimate,
     LineLaunches,
     NotEstimated,
     OperatorCalls,
     PairedDifference,
+    PartSaving,
 )
 from steptrace.estimate.collectives import collective_of, collective_seconds
+from steptrace.estimate.compiled import compiled_items, compiled_peak
 from steptrace.estimate.constants import Constants, shipped
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.queue import Collective, GraphLaunch, Item, Join, Sync, Timeline, simulate
-from steptrace.estimate.rules import COLLECTIVE, CUSTOM, HOST_COPY, WITHOUT_RULE, base_name, is_convolution
+from steptrace.estimate.kernel_classes import (
+    COLLECTIVE,
+    CUSTOM,
+    DECLARED,
+    HOST_COPY,
+    NEVER_MEASURED,
+    OWN_KERNEL,
+    WITHOUT_RULE,
+    base_name,
+    is_convolution,
+)
+from steptrace.estimate.queue import Collective, GraphLaunch, Item, Sync, Timeline, simulate, with_joins
+from steptrace.estimate.tiles import effort
 from steptrace.estimate.times import Draws, band, ideal_seconds, kernel_seconds, normal
-from steptrace.estimate.work import Kernel, kernels_of
-from steptrace.format import duration_ms, enumeration, place, setting, share
+from steptrace.estimate.work import Kernel, kernels_of, on_gpu
+from steptrace.format import duration_ms, enumeration, place, rounded, setting, share
 
 if TYPE_CHECKING:  # a program that asks for its own estimate has no msgspec
     from steptrace.documents.prediction import PredictedStep
 
-#: Under this share of covered GPU work there is no step time.
+#: If less than this share of the GPU work is covered by rules, no step time is given.
 LEAST_COVERED: Final = 0.9
-#: Where waiting for syncs, or for collectives, takes this share of a step, they limit it.
+#: Syncs, or collectives, limit a step if waiting for them takes at least this share of it.
 _MATTERS: Final = 0.15
-#: From this share of the GPU's work on, arithmetic or memory is what limits it.
+#: A class of kernels with a smaller share of the saved GPU work is not listed.
+_LEAST_OF_SAVING: Final = 0.1
+#: Arithmetic, or memory, limits a step if it limits at least this share of the GPU work.
 _MOST: Final = 0.6
-#: What limits a step has to do so in this share of the draws.
+#: A limit is named only if it holds in at least this share of the draws.
 _AGREE: Final = 0.8
-_ASSUMED: Final = "taken at about 20 to 90 % of PCIe's data sheet rate, not measured"
-_REASONS: Final = {CUSTOM: "a custom operator"}
+#: Assumptions about classes without measurements.
+_ASSUMED: Final = {
+    HOST_COPY: "taken at about 20 to 90 % of PCIe's data sheet rate, not measured",
+    OWN_KERNEL: "taken as long as its tensors' bytes take at about 6 to 100 % of the bandwidth, not tested",
+    CUSTOM: "taken as long as its tensors' bytes take at about 3 to 100 % of the bandwidth, not tested; "
+    "declare its cost by steptrace.operator_cost",
+    DECLARED: "taken as long as its declared FLOP take at about 9 to 70 % of the peak, or its declared bytes at about "
+    "18 to 90 % of the bandwidth, not tested",
+}
 _NO_MEASUREMENTS: Final = "no measurements of such operators"
 _NO_ARITHMETIC: Final = "the data sheet has no figure for its type"
 
 
 @dataclass(frozen=True)
 class FollowedStep:
-    """What was followed of a training step.
+    """What a prediction recorded of the training steps that it followed.
 
     Attributes:
-        operators: of `steps` steps together.
-        steps: how many steps were followed.
-        syncs: predicted, per step.
-        queue: the order of all calls and syncs, see `Syncs.queue`; empty where it is not known.
-        batch: samples per step, where known.
-        peak_memory_bytes: of live storages, where followed.
+        operators: the calls of all `steps` steps together.
+        steps: number of steps that were followed.
+        syncs: predicted syncs per step.
+        queue: the order of all calls and syncs, see `Syncs.queue`; empty if not known.
+        batch: samples per step and GPU; None if not known.
+        peak_memory_bytes: peak of the live storages; None if not followed.
         tf32: whether the program lets float32 products be computed in TF32.
-        tf32_convolutions: the same of convolutions, for which it is PyTorch's default.
-        compiled: files and lines of calls of torch.compile, whose code was followed as if it were not compiled.
-        devices: GPUs that train together.
-        items: what the queue holds instead of `operators`, in its order, where something else than operators is
-            launched, such as the kernels of compiled code.
+        tf32_convolutions: the same for convolutions; PyTorch allows it by default.
+        compiled: file and line of each call of torch.compile whose code was followed uncompiled.
+        devices: number of GPUs that train together.
+        items: the queue, in order, if it does not consist of `operators`: with compiled code it holds its kernels.
+        uncompiled_queue: the order of `operators` if `items` replace them.
     """
 
     operators: Sequence[OperatorCalls]
@@ -75,11 +100,12 @@ class FollowedStep:
     compiled: Sequence[tuple[str | None, int | None]] = ()
     devices: int = 1
     items: Sequence[Item] = ()
+    uncompiled_queue: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class _Launched:
-    """A kind of kernel in the step: the operator that launches it, if it is one's, and how often."""
+    """A kernel of the step, how often a step runs it, and the operator that launches it; None in compiled code."""
 
     kernel: Kernel
     calls: float
@@ -88,7 +114,15 @@ class _Launched:
 
 @dataclass(frozen=True)
 class StepDraws:
-    """A step on one GPU in every draw, and what it was made of; `collectives` are of so many `steps` together."""
+    """A step on one GPU in every draw.
+
+    Attributes:
+        timeline: the times of one step.
+        launched: the kernels of a step.
+        seconds: the time of each kernel in each draw [kernels, draws].
+        collectives: those of `steps` steps together.
+        steps: number of steps in the simulated queue.
+    """
 
     timeline: Timeline
     launched: Sequence[_Launched]
@@ -98,7 +132,7 @@ class StepDraws:
 
 
 def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
-    """Estimate a step; `peaks`: of the same step with other batches, for the largest one."""
+    """Estimate a step; `peaks`: peak memory in bytes by batch size, from which the largest batch follows."""
     return estimate_drawn(followed, draws_of(followed, gpu), gpu, peaks=peaks)
 
 
@@ -106,11 +140,12 @@ def draws_of(followed: FollowedStep, gpu: Gpu, constants: Constants | None = Non
     """The step in every draw."""
     constants = constants or shipped()
     launched, order, collectives = _queue(followed)
-    kernels = [one.kernel for one in launched]
+    launched = [replace(item, kernel=on_gpu(item.kernel, gpu)) for item in launched]
+    kernels = [item.kernel for item in launched]
     seconds = kernel_seconds(kernels, gpu, constants)
     launches = np.array([float(kernel.host_launches) for kernel in kernels])
     per_launch = 1e-6 * constants.host_us * np.exp(constants.host_spread * normal("time per launch"))
-    sent = [collective_seconds(one, followed.devices, gpu) for one in collectives]
+    sent = [collective_seconds(collective, followed.devices, gpu) for collective in collectives]
     timeline = simulate(order, seconds, launches, per_launch, sent)
     steps = followed.steps // _repeats(followed)
     per_step = Timeline(*(value / steps for value in vars(timeline).values()))
@@ -118,7 +153,7 @@ def draws_of(followed: FollowedStep, gpu: Gpu, constants: Constants | None = Non
 
 
 def _repeats(followed: FollowedStep) -> int:
-    """How many times as long the queue of all followed steps is as the simulated one."""
+    """How often the queue repeats itself: the number of steps if all have the same queue, otherwise 1."""
     steps, queue = followed.steps, followed.queue
     if steps < 2 or not queue or len(queue) % steps:
         return 1
@@ -128,60 +163,46 @@ def _repeats(followed: FollowedStep) -> int:
 
 
 def _queue(followed: FollowedStep) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
-    """The kinds of kernels, the order in which they and all else are launched, and the collectives in that order."""
+    """The kernels, the queue (positions of kernels, and other items), and its collectives in order."""
     if followed.items:
-        return _of_items(followed.items)
+        return _of_items(followed.items, followed.steps)
     launched: list[_Launched] = []
-    of_calls: list[list[int] | Collective] = []
+    of_calls: list[Sequence[Item | int]] = []
     for call in followed.operators:
         tf32 = followed.tf32_convolutions if is_convolution(call) else followed.tf32
         kernels = kernels_of(call, tf32=tf32)
         if any(kernel.kind == COLLECTIVE for kernel in kernels):
             collective = collective_of(call) if followed.devices > 1 else None
-            of_calls.append([] if collective is None else collective)
+            of_calls.append([] if collective is None else [collective])
             continue
         of_calls.append(list(range(len(launched), len(launched) + len(kernels))))
         launched += [_Launched(kernel, call.calls / followed.steps, call) for kernel in kernels]
-    order: list[Item | int] = []
     queue = followed.queue or _without_order(followed)
     queue = queue[: len(queue) // _repeats(followed)]
-    waiting = False
-    for position in queue:
-        if position == SYNC:
-            order.append(Sync())
-            continue
-        entry = of_calls[position]
-        backward = followed.operators[position].phase == "backward"
-        if waiting and not backward and not isinstance(entry, Collective):
-            order.append(Join())  # the optimizer waits for the gradients of all GPUs
-            waiting = False
-        if isinstance(entry, Collective):
-            order.append(entry)
-            if backward and entry.operation != "all_gather":
-                waiting = True
-            else:
-                order.append(Join())
-        else:
-            order += entry
-    if waiting:
-        order.append(Join())
+    entries: Iterator[tuple[Sequence[Item | int], bool]] = (
+        ((Sync(),), True)
+        if position == SYNC
+        else (of_calls[position], followed.operators[position].phase == "backward")
+        for position in queue
+    )
+    order = list(with_joins(entries))
     return launched, order, [item for item in order if isinstance(item, Collective)]
 
 
 def items_of(followed: FollowedStep) -> list[Item]:
-    """The queue of a followed step as items, for whoever puts others among them: `FollowedStep.items`."""
+    """The queue of a followed step as items, to be changed and passed on as `FollowedStep.items`."""
     launched, order, _ = _queue(followed)
     return [launched[item].kernel if isinstance(item, int) else item for item in order]
 
 
 def _without_order(followed: FollowedStep) -> list[int]:
-    """A queue of all calls, and the syncs at its end, where the order is not known."""
+    """A queue for a step whose order is not known: all calls, then all syncs."""
     queue = [place for place, call in enumerate(followed.operators) for _ in range(call.calls)]
     return queue + [SYNC] * math.ceil(followed.syncs * followed.steps)
 
 
-def _of_items(items: Sequence[Item]) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
-    """The same of a queue that is given; a graph's kernels follow its launch."""
+def _of_items(items: Sequence[Item], steps: int) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
+    """The same as `_queue`, from `FollowedStep.items`; a graph's kernels follow its launch."""
     counts: Counter[Kernel] = Counter()
     places: dict[Kernel, int] = {}
     order: list[Item | int] = []
@@ -194,24 +215,24 @@ def _of_items(items: Sequence[Item]) -> tuple[list[_Launched], list[Item | int],
         for kernel in kernels:
             counts[kernel] += 1
             order.append(places.setdefault(kernel, len(places)))
-    launched = [_Launched(kernel, counts[kernel], None) for kernel in places]
+    launched = [_Launched(kernel, counts[kernel] / steps, None) for kernel in places]
     return launched, order, [item for item in items if isinstance(item, Collective)]
 
 
 def estimate_drawn(
     followed: FollowedStep, drawn: StepDraws, gpu: Gpu, *, peaks: Mapping[int, int] | None = None
 ) -> Estimate:
-    """The estimate of a step that was computed in every draw."""
+    """The estimate of a step from its draws; `peaks`: see `estimate_step`."""
     timeline, launched = drawn.timeline, drawn.launched
     middles = np.median(drawn.seconds, axis=1) if len(launched) else np.zeros(0)
     works = [
-        _Work(one, float(middle * one.calls), _why_uncovered(one.kernel, gpu))
-        for one, middle in zip(launched, middles, strict=True)
+        _Work(item, float(middle * item.calls), _why_uncovered(item.kernel, gpu))
+        for item, middle in zip(launched, middles, strict=True)
     ]
-    kernels = [work for work in works if work.of.kernel.kind != HOST_COPY]
+    kernels = [work for work in works if work.launched.kernel.kind != HOST_COPY]
     of_kernels = _total(kernels)
     covered = _total(work for work in kernels if work.why is None) / of_kernels if of_kernels else 0.0
-    tested = [work for work in kernels if work.why is None and _tested(work.of.kernel, gpu)]
+    tested = [work for work in kernels if work.why is None and _tested(work.launched.kernel, gpu)]
     enough = covered >= LEAST_COVERED
     step = timeline.step
     alone = followed.devices == 1
@@ -224,7 +245,7 @@ def estimate_drawn(
         host_ms=_ms(timeline.host) if launched else None,
         gpu_busy_pct=_percent(timeline.gpu / step) if enough else None,
         limited_by=_limit(timeline, works, gpu) if enough else None,
-        launches=sum(one.calls * one.kernel.host_launches for one in launched) + _other_launches(followed, drawn),
+        launches=sum(item.calls * item.kernel.host_launches for item in launched) + _other_launches(followed, drawn),
         syncs=followed.syncs,
         peak_memory_bytes=peak_memory,
         fits=None if peak_memory is None else _fits(peak_memory, gpu),
@@ -233,7 +254,7 @@ def estimate_drawn(
         tested_pct=_round(100 * _total(tested) / of_kernels) if of_kernels else None,
         reason=None if enough else _reason(works, covered),
         not_estimated=tuple(_listed(works, lambda work: work.why)),
-        assumed=tuple(_listed(works, lambda work: _ASSUMED if work.of.kernel.kind == HOST_COPY else None)),
+        assumed=tuple(_listed(works, lambda work: _ASSUMED.get(work.launched.kernel.kind))),
         lines=_lines(launched, timeline.host),
         samples_per_s=_rate(followed, step) if enough else None,
         mfu_pct=_mfu(launched, gpu, step) if enough else None,
@@ -241,20 +262,85 @@ def estimate_drawn(
         devices=followed.devices,
         communication_ms=None if alone else _ms(timeline.communication),
         exposed_ms=_ms(timeline.exposed) if enough and not alone else None,
-        communication_bytes=None if alone else sum(one.bytes for one in drawn.collectives) / drawn.steps,
+        communication_bytes=None if alone else sum(collective.bytes for collective in drawn.collectives) / drawn.steps,
     )
     return _compiled(estimate, dict.fromkeys(followed.compiled)) if followed.compiled else estimate
 
 
 def difference(drawn: StepDraws, baseline: StepDraws, name: str) -> PairedDifference:
-    """What a step saves against the baseline of this name, draw by draw."""
+    """What a step saves compared with the baseline of this name, draw by draw."""
     saved = baseline.timeline.step - drawn.timeline.step
     return PairedDifference(
         baseline=name,
         saved_ms=_ms(saved),
         times_as_fast=_rounded(band(baseline.timeline.step / drawn.timeline.step)),
         faster_pct=_round(100 * float(np.mean(saved > 0))),
+        gpu_saved_ms=_ms(baseline.timeline.gpu - drawn.timeline.gpu),
+        gpu_classes=tuple(_class_savings(drawn, baseline)),
+        mean_ms=(_mean_ms(baseline.timeline.step), _mean_ms(drawn.timeline.step)),
+        parts=tuple(_part_savings(drawn, baseline)),
     )
+
+
+def _part_savings(drawn: StepDraws, baseline: StepDraws) -> Iterable[PartSaving]:
+    """The time that each part of a step saves: classes of kernels, the largest first, then what the GPU waits for.
+
+    Figures are means, since these add up: their sum is the difference of the mean step times.
+    """
+    saved = baseline.timeline.step - drawn.timeline.step
+    least = _LEAST_OF_SAVING * abs(float(np.mean(saved)))
+    before, after = _seconds_by_class(baseline), _seconds_by_class(drawn)
+    none = np.zeros_like(saved)
+    changes = {kind: before.get(kind, none) - after.get(kind, none) for kind in (before | after)}
+    rest = baseline.timeline.gpu - drawn.timeline.gpu
+    for kind in sorted(changes, key=lambda name: -abs(float(np.mean(changes[name])))):
+        if abs(float(np.mean(changes[kind]))) >= least > 0:
+            yield _part_saving("copies" if kind == HOST_COPY else "compute", kind, changes[kind])
+            rest = rest - changes[kind]
+    yield _part_saving("compute", None, rest)
+    waits_before, waits_after = _waits(baseline.timeline), _waits(drawn.timeline)
+    for part, seconds in waits_before.items():
+        yield _part_saving(part, None, seconds - waits_after[part])
+
+
+def _waits(timeline: Timeline) -> dict[str, Draws]:
+    """The time that the GPU waits in a step, by cause. With the GPU's work this adds up to the step time."""
+    without_syncs = np.maximum(timeline.gpu, timeline.host)
+    return {
+        "idle_host": without_syncs - timeline.gpu,
+        "idle_sync": timeline.step - without_syncs - timeline.exposed,
+        "exposed_comm": timeline.exposed,
+    }
+
+
+def _part_saving(part: str, kind: str | None, saved: Draws) -> PartSaving:
+    return PartSaving(part=part, kind=kind, mean_ms=_mean_ms(saved), saved_ms=_ms(saved))
+
+
+def _mean_ms(seconds: Draws) -> float:
+    """The mean over the draws in ms, not rounded, so that sums agree to the last digit."""
+    return 1000 * float(np.mean(seconds))
+
+
+def _class_savings(drawn: StepDraws, baseline: StepDraws) -> Iterable[ClassSaving]:
+    """The classes with most of the GPU work that a step saves; empty if it saves none."""
+    saved = float(np.median(baseline.timeline.gpu - drawn.timeline.gpu))
+    if saved <= 0:
+        return
+    before, after = _seconds_by_class(baseline), _seconds_by_class(drawn)
+    changes = {kind: seconds - after.get(kind, 0.0) for kind, seconds in before.items()}
+    for kind, change in sorted(changes.items(), key=lambda item: -float(np.median(item[1]))):
+        if float(np.median(change)) < _LEAST_OF_SAVING * saved:
+            return
+        yield ClassSaving(kind=kind, saved_ms=_ms(change))
+
+
+def _seconds_by_class(drawn: StepDraws) -> dict[str, Draws]:
+    """The seconds of each class of kernels in a step, in every draw."""
+    by_class: dict[str, Draws] = {}
+    for item, seconds in zip(drawn.launched, drawn.seconds, strict=True):
+        by_class[item.kernel.kind] = by_class.get(item.kernel.kind, 0.0) + seconds * item.calls
+    return by_class
 
 
 def estimate_variants(
@@ -263,14 +349,16 @@ def estimate_variants(
     gpu: Gpu,
     *,
     peaks: Mapping[str, Mapping[int, int]] | None = None,
+    predictions: "Mapping[str, PredictedStep] | None" = None,
 ) -> dict[str, Estimate]:
     """The estimates of variants on one GPU, each with its paired differences to its baseline and to the fastest one.
 
     Args:
-        followed: the step of each variant that was followed.
-        baselines: the baseline's name of each.
-        gpu: where they would run.
-        peaks: of each variant, see `estimate_step`.
+        followed: the step of each variant, by name.
+        baselines: the name of each variant's baseline.
+        gpu: the GPU to estimate for.
+        peaks: by variant, see `estimate_step`.
+        predictions: the prediction of each variant, for the effect of compiling.
     """
     drawn = {name: draws_of(step, gpu) for name, step in followed.items()}
     alone = {
@@ -284,34 +372,40 @@ def estimate_variants(
             return None
         return difference(drawn[name], drawn[other], other)
 
+    of_code = {
+        name: with_compiled(prediction, drawn[name], alone[name], gpu)
+        for name, prediction in (predictions or {}).items()
+        if name in alone
+    }
     return {
         name: replace(estimate, difference=compared(name, baselines.get(name)), behind=compared(name, fastest))
-        for name, estimate in alone.items()
+        for name, estimate in (alone | of_code).items()
     }
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A kind of kernel, its seconds per step in the middle of the draws, and why no rule covers it."""
+    """A kernel of the step, its median seconds per step, and why no rule covers it (None: one does)."""
 
-    of: _Launched
+    launched: _Launched
     seconds: float
     why: str | None
 
 
 def _why_uncovered(kernel: Kernel, gpu: Gpu) -> str | None:
     if kernel.kind in WITHOUT_RULE:
-        # One that moves so little that the shortest kernel is longer needs no rule.
-        if kernel.kind != CUSTOM and kernel.bytes / (0.1 * gpu.bandwidth) < 2e-6 * kernel.launches:
+        # A kernel that moves so little data that it takes the minimum time needs no rule.
+        if kernel.bytes / (0.1 * gpu.bandwidth) < 2e-6 * kernel.launches:
             return None
-        return _REASONS.get(kernel.kind, _NO_MEASUREMENTS)
+        return _NO_MEASUREMENTS
     return _NO_ARITHMETIC if kernel.flop and gpu.flops(kernel.arithmetic) is None else None
 
 
 def _other_launches(followed: FollowedStep, drawn: StepDraws) -> float:
     """Launches of collectives and graphs per step."""
     if followed.items:
-        return float(len(drawn.collectives) + sum(isinstance(item, GraphLaunch) for item in followed.items))
+        other_items = len(drawn.collectives) + sum(isinstance(item, GraphLaunch) for item in followed.items)
+        return other_items / followed.steps
     return (
         sum(call.calls for call in followed.operators for kernel in kernels_of(call) if kernel.kind == COLLECTIVE)
         / followed.steps
@@ -323,14 +417,16 @@ def _rate(followed: FollowedStep, step: Draws) -> Band | None:
 
 
 def _mfu(launched: Sequence[_Launched], gpu: Gpu, step: Draws) -> Band | None:
-    """FLOP of the operators that multiply, over the peak of the arithmetic that most of them are in."""
+    """Model FLOP utilisation: the FLOP per second of all operators over the GPU's peak in the most used arithmetic."""
     by_arithmetic: dict[str, float] = defaultdict(float)
     counted: set[int] = set()
-    for one in launched:
-        if one.kernel.flop and (one.call is None or id(one.call) not in counted):
-            counted.add(id(one.call))
-            flop = one.kernel.flop if one.call is None else one.call.flop
-            by_arithmetic[one.kernel.arithmetic] += flop * one.calls
+    for item in launched:
+        if item.kernel.flop and (item.call is None or id(item.call) not in counted):
+            counted.add(id(item.call))
+            flop = item.kernel.flop if item.call is None else item.call.flop
+            if item.kernel.kind == DECLARED and (item.call is None or not item.call.flop):
+                continue  # its arithmetic is declared for its time, and need not be the model's
+            by_arithmetic[item.kernel.arithmetic] += flop * item.calls
     if not by_arithmetic:
         return None
     peak = gpu.flops(max(by_arithmetic, key=lambda arithmetic: by_arithmetic[arithmetic]))
@@ -338,32 +434,32 @@ def _mfu(launched: Sequence[_Launched], gpu: Gpu, step: Draws) -> Band | None:
 
 
 def _classes(works: Sequence[_Work], gpu: Gpu) -> Iterable[ClassWork]:
-    """What each class does, the most work first."""
+    """The work of each class, the largest first."""
     of_classes: dict[tuple[str, str], list[_Work]] = defaultdict(list)
     for work in works:
-        of_classes[work.of.kernel.kind, work.of.kernel.format].append(work)
+        of_classes[work.launched.kernel.kind, work.launched.kernel.format].append(work)
     total = _total(works)
     for (kind, format_), same in sorted(of_classes.items(), key=lambda item: -_total(item[1])):
         yield ClassWork(
             kind=kind,
             format=format_,
-            flop=_round(sum(work.of.calls * work.of.kernel.flop for work in same)),
-            bytes=_round(sum(work.of.calls * work.of.kernel.bytes for work in same)),
-            launches=_round(sum(work.of.calls * work.of.kernel.launches for work in same)),
+            flop=_round(sum(work.launched.calls * work.launched.kernel.flop for work in same)),
+            bytes=_round(sum(work.launched.calls * work.launched.kernel.bytes for work in same)),
+            launches=_round(sum(work.launched.calls * work.launched.kernel.launches for work in same)),
             share_pct=_round(100 * _total(same) / total) if total else 0.0,
-            tested=all(_tested(work.of.kernel, gpu) for work in same),
+            tested=all(_tested(work.launched.kernel, gpu) for work in same),
             varies=kind != HOST_COPY and shipped().of(kind, format_, gpu).varies,
         )
 
 
 def _tested(kernel: Kernel, gpu: Gpu) -> bool:
-    """Whether kernels of its class and format were held to published measurements."""
-    without = kernel.kind == HOST_COPY or kernel.kind in WITHOUT_RULE
+    """Whether estimates of its class and format were compared with published measurements."""
+    without = kernel.kind == HOST_COPY or kernel.kind in NEVER_MEASURED
     return not without and shipped().of(kernel.kind, kernel.format, gpu).tested
 
 
 def _limit(timeline: Timeline, works: Sequence[_Work], gpu: Gpu) -> str:
-    """What limits the step in nearly all draws, or `undecided`."""
+    """What limits the step in most draws; `undecided` if that differs between draws."""
     longer = np.maximum(timeline.gpu, timeline.host)
     exposed = timeline.exposed / timeline.step >= _MATTERS
     waiting = (timeline.step - longer - timeline.exposed) / timeline.step >= _MATTERS
@@ -379,22 +475,25 @@ def _limit(timeline: Timeline, works: Sequence[_Work], gpu: Gpu) -> str:
 
 
 def _bounds(works: Sequence[_Work], gpu: Gpu) -> dict[str, float]:
-    """Shares of the GPU's work in kernels that arithmetic limits, and memory."""
+    """Shares of the GPU work in kernels limited by arithmetic, and in kernels limited by memory."""
     shares = {"arithmetic": 0.0, "memory": 0.0}
     total = _total(works)
     for work in works:
-        if work.of.kernel.kind == HOST_COPY:
+        if work.launched.kernel.kind == HOST_COPY:
             continue
-        efficiency = shipped().of(work.of.kernel.kind, work.of.kernel.format, gpu)
-        by_flop, by_bytes = ideal_seconds(work.of.kernel, gpu)
-        by_flop, by_bytes = by_flop * work.of.kernel.effort / efficiency.arithmetic, by_bytes / efficiency.memory
-        if max(by_flop, by_bytes) > 1e-6 * efficiency.floor_us * work.of.kernel.launches:
+        efficiency = shipped().of(work.launched.kernel.kind, work.launched.kernel.format, gpu)
+        by_flop, by_bytes = ideal_seconds(work.launched.kernel, gpu)
+        by_flop, by_bytes = (
+            by_flop * effort(work.launched.kernel, gpu) / efficiency.arithmetic,
+            by_bytes / efficiency.memory,
+        )
+        if max(by_flop, by_bytes) > 1e-6 * efficiency.floor_us * work.launched.kernel.launches:
             shares["arithmetic" if by_flop > by_bytes else "memory"] += work.seconds / total
     return shares
 
 
 def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | None]]) -> Estimate:
-    """The estimate of a step of which unknown parts are compiled at these places."""
+    """The estimate of a step with compiled code that is not known; `places`: its calls of torch.compile."""
     lines = [place(file, line) for file, line in places if file is not None]
     reason = f"uses torch.compile{f' at {enumeration(lines)}' if lines else ''}, whose kernels cannot be predicted"
     if uncompiled.step_ms is not None:
@@ -425,10 +524,10 @@ def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | Non
 
 def _lines(launched: Sequence[_Launched], host: Draws) -> tuple[LineLaunches, ...]:
     of_lines: dict[tuple[str, int], float] = defaultdict(float)
-    for one in launched:
-        if one.call is not None and one.call.file is not None and one.call.line is not None:
-            of_lines[one.call.file, one.call.line] += one.calls * one.kernel.launches
-    total = sum(one.calls * one.kernel.launches for one in launched)
+    for item in launched:
+        if item.call is not None and item.call.file is not None and item.call.line is not None:
+            of_lines[item.call.file, item.call.line] += item.calls * item.kernel.launches
+    total = sum(item.calls * item.kernel.launches for item in launched)
     low, high = band(host)
     return tuple(
         LineLaunches(
@@ -442,17 +541,17 @@ def _lines(launched: Sequence[_Launched], host: Draws) -> tuple[LineLaunches, ..
 
 
 def _listed(works: Sequence[_Work], reason: Callable[[_Work], str | None]) -> Iterable[NotEstimated]:
-    """The operators of each line for which there is a reason to list them, those with most of the GPU's work first."""
+    """The operators for which `reason` returns one, grouped by reason, name and line, the most GPU work first."""
     total = _total(works)
     of_lines: dict[tuple[Any, ...], list[_Work]] = defaultdict(list)
     for work in works:
         why = reason(work)
         if why is not None:
-            call = work.of.call
-            where = (work.of.kernel.kind, None, None) if call is None else (call.name, call.file, call.line)
+            call = work.launched.call
+            where = (work.launched.kernel.kind, None, None) if call is None else (call.name, call.file, call.line)
             of_lines[why, *where].append(work)
     for (why, name, file, line), same in sorted(of_lines.items(), key=lambda item: -_total(item[1])):
-        calls = sum(work.of.calls for work in same)
+        calls = sum(work.launched.calls for work in same)
         share_pct = _round(100 * _total(same) / total)
         yield NotEstimated(name=name, reason=why, share_pct=share_pct, calls=calls, file=file, line=line)
 
@@ -464,12 +563,12 @@ def _total(works: Iterable[_Work]) -> float:
 def _reason(works: Sequence[_Work], covered: float) -> str:
     if not works:
         return "nothing ran on the virtual device"
-    if all(work.of.kernel.kind == HOST_COPY for work in works):
+    if all(work.launched.kernel.kind == HOST_COPY for work in works):
         return "nothing but copies ran on the virtual device"
     names: dict[str, str] = {}
     for work in sorted(works, key=lambda work: -work.seconds):
         if work.why is not None:
-            name = work.of.kernel.kind if work.of.call is None else base_name(work.of.call.name)
+            name = work.launched.kernel.kind if work.launched.call is None else base_name(work.launched.call.name)
             names.setdefault(name, work.why)
     listed = ", ".join(f"{name} ({why})" for name, why in list(names.items())[:3])
     return f"{share(covered)} of the GPU work is covered, {setting(LEAST_COVERED)} are needed: {listed}"
@@ -489,50 +588,107 @@ def _rounded(values: Band) -> Band:
 
 
 def _round(value: float) -> float:
-    return float(f"{value:.4g}")
+    return rounded(value, 4)
 
 
-def followed_step(prediction: "PredictedStep") -> FollowedStep:
-    """The step of a prediction."""
+def followed_step(prediction: "PredictedStep", *, compiled: bool | None = None) -> FollowedStep:
+    """The step of a prediction, to be estimated.
+
+    `compiled`: whether compiled code replaces its operators; None: only if the program itself compiles.
+    """
+    of_code = prediction.followed.compiled
+    is_asked = of_code is not None and of_code.is_asked
+    items = compiled_items(prediction) if compiled or (compiled is None and not is_asked) else ()
     return FollowedStep(
         operators=prediction.followed.operator_calls,
         steps=prediction.followed.steps,
         syncs=prediction.syncs_per_step,
-        queue=prediction.followed.queue,
+        queue=() if items else prediction.followed.queue,
+        uncompiled_queue=prediction.followed.queue if items else (),
         batch=prediction.batch_size,
-        peak_memory_bytes=prediction.peak_memory_bytes,
+        peak_memory_bytes=compiled_peak(prediction) if items else prediction.peak_memory_bytes,
         tf32=prediction.tf32,
         tf32_convolutions=prediction.tf32_convolutions,
-        compiled=[(place.file, place.line) for place in prediction.unknown if place.op == COMPILED],
+        compiled=[(place.file, place.line) for place in prediction.unknown if place.op == COMPILED and not items],
         devices=max(prediction.devices, len(prediction.by_rank)),
+        items=items,
     )
+
+
+def uncompiled(followed: FollowedStep) -> FollowedStep:
+    """The same step without torch.compile."""
+    return replace(followed, items=(), queue=followed.uncompiled_queue) if followed.items else followed
 
 
 def estimate_prediction(prediction: "PredictedStep", gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
     """Estimate a prediction's step; `peaks`: see `estimate_step`."""
-    return estimate_step(followed_step(prediction), gpu, peaks=peaks)
+    followed = followed_step(prediction)
+    drawn = draws_of(followed, gpu)
+    return with_compiled(prediction, drawn, estimate_drawn(followed, drawn, gpu, peaks=peaks), gpu)
 
 
-#: Bytes left to the CUDA context and to libraries' workspaces, which no prediction sees. Fragmentation is not in it.
+def with_compiled(prediction: "PredictedStep", drawn: StepDraws, estimate: Estimate, gpu: Gpu) -> Estimate:
+    """The estimate with the effect of torch.compile, if the program compiles or `--compile` asks for it.
+
+    Args:
+        prediction: the prediction of the step.
+        drawn: the draws of `estimate`.
+        estimate: the estimate of the step.
+        gpu: the GPU to estimate for.
+    """
+    code = prediction.followed.compiled
+    if code is None:
+        return estimate
+    other = followed_step(prediction, compiled=True)
+    if not other.items:
+        if not code.fused_queue:
+            return estimate
+        fused = draws_of(replace(other, queue=code.fused_queue, compiled=()), gpu)
+        upper = estimate.step_ms if code.is_asked else estimate.uncompiled_ms
+        return replace(estimate, uncompiled_ms=upper, fused_ms=_ms(fused.timeline.step))
+    eager, compiled = draws_of(uncompiled(other), gpu), drawn
+    if code.is_asked:
+        eager, compiled = drawn, draws_of(other, gpu)
+    alone = estimate if not code.is_asked else estimate_drawn(other, compiled, gpu)
+    if alone.step_ms is None or alone.gpu_ms is None or alone.launches is None:
+        return estimate
+    return replace(
+        estimate,
+        uncompiled_ms=_ms(eager.timeline.step),
+        compiled=CompiledEstimate(
+            graphs=sum(compiled_code.graphs for compiled_code in code.codes),
+            step_ms=alone.step_ms,
+            gpu_ms=alone.gpu_ms,
+            launches=alone.launches,
+            launches_uncompiled=sum(item.calls * item.kernel.host_launches for item in eager.launched)
+            + _other_launches(uncompiled(other), eager),
+            peak_memory_bytes=other.peak_memory_bytes,
+            difference=difference(compiled, eager, UNCOMPILED),
+        ),
+    )
+
+
+#: Bytes reserved for the CUDA context and the workspaces of libraries, which no prediction sees. Fragmentation of the
+#: allocator's memory is not included.
 CONTEXT_BYTES: Final = 10**9
-#: What grows by less is mostly rounding, and a line through it says nothing far away.
+#: If the peak grows by less than this share, the growth is mostly rounding and cannot be extrapolated.
 _LEAST_GROWTH: Final = 0.01
 
 
 def _fits(peak_bytes: int, gpu: Gpu) -> bool:
-    """Whether a step with this peak of live storages fits."""
+    """Whether a step with this peak of live storages fits into the GPU's memory."""
     return peak_bytes <= _usable(gpu)
 
 
 def largest_batch(peak_bytes: Mapping[int, int], gpu: Gpu) -> int | None:
-    """The largest batch that fits, on the line through the peaks of the smallest and the largest batch followed.
+    """The largest batch that fits, extrapolated linearly from the smallest and the largest batch that were followed.
 
     Args:
-        peak_bytes: by batch.
-        gpu: where it has to fit.
+        peak_bytes: peak memory by batch size.
+        gpu: the GPU whose memory it has to fit into.
 
     Returns:
-        None where fewer than two batches were followed, or the peak hardly grows with them; 0 where none fits.
+        The batch size; None if fewer than two batches were followed or the peak hardly grows with them; 0 if none fits.
     """
     if len(peak_bytes) < 2:
         return None

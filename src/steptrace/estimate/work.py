@@ -1,42 +1,46 @@
-"""What one call of an operator puts into the GPU's queue: kernels with their class, FLOP and bytes.
+"""The kernels that one call of an operator launches, with their class, FLOP and bytes.
 
-Nothing here depends on a GPU. How long a kernel takes on one is `steptrace.estimate.times`.
+Nothing here depends on the GPU. `steptrace.estimate.times` says how long a kernel takes on one.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from steptrace.documents.estimate import OperatorCalls, TensorSpec
-from steptrace.estimate import rules
-from steptrace.estimate.cudnn import computed_flop, images_and_weight, is_backward
+from steptrace.documents.estimate import DeclaredCost, OperatorCalls, TensorSpec
+from steptrace.estimate import kernel_classes
+from steptrace.estimate.cudnn import PADDED, computed_flop, group_effort, images_and_weight, is_backward
+from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.kernel_classes import FORMATS, LOOKED_UP, arithmetic_of, base_name, kind_of
 from steptrace.estimate.launches import launches
-from steptrace.estimate.layout import elements, item_bytes, reads_in_turn
+from steptrace.estimate.layout import elements, item_bytes, other_layout, reads_in_turn
 from steptrace.estimate.lists import is_of_lists, lists_of
-from steptrace.estimate.rules import FORMATS, LOOKED_UP, arithmetic_of, base_name, kind_of
 
-#: What a kernel computes in where nothing is multiplied.
+#: The format of a kernel that multiplies nothing.
 NO_FORMAT: Final = "none"
 CONVERSION: Final = "layout conversion"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """Kernels of one class that one call launches, or one kernel of compiled code: an item of the GPU's queue.
+    """An item of the GPU's queue: the kernels of one class that one call launches, or one kernel of compiled code.
 
     Attributes:
         kind: its class, a key of constants.toml such as `product` or `batch norm backward`.
         arithmetic: the type that it multiplies in (`float32`, `tf32`, `bfloat16`), see `Gpu.flops`.
-        flop: floating-point operations; of causal attention those that are not masked.
-        effort: how many times as long as these FLOP take it should be at the class's share: parts of tiles and blocks
-            that are computed in vain.
-        bytes: that it reads and writes at least.
-        launches: how many launches these are.
-        turns: how often a thread of a reduction waits for memory, or a recurrent layer for its last time step.
-        shape: what tells it from others of its class: each shape lies at some distance from the class.
+        flop: floating-point operations; without those that causal attention masks.
+        effort: factor by which the arithmetic takes longer on any GPU, for wasted channels. The part that depends on
+            the GPU follows from `sizes`, see `steptrace.estimate.tiles`.
+        bytes: bytes that it reads and writes, at least.
+        launches: number of launches.
+        turns: how often a thread of a reduction waits for memory; number of time steps of a recurrent layer.
+        sizes: of a product: batches, rows, columns, length of the sums. Of attention: heads of all samples, queries,
+            keys, width of a head. Empty where not known.
+        shape: identifies the shape; the times of each shape deviate randomly from the class.
         over_bus: whether its bytes go over PCIe.
-        in_graph: whether a CUDA graph launches it, so that the host does not.
+        in_graph: whether a CUDA graph launches it instead of the host.
+        tuned: whether a measurement on the GPU chose it as the quickest of several kernels (`max-autotune`).
     """
 
     kind: str
@@ -46,9 +50,11 @@ class Kernel:
     bytes: float = 0.0
     launches: int = 1
     turns: float = 0.0
+    sizes: tuple[int, ...] = ()
     shape: str = ""
     over_bus: bool = False
     in_graph: bool = False
+    tuned: bool = False
 
     @property
     def host_launches(self) -> int:
@@ -62,36 +68,46 @@ class Kernel:
 
 
 def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]:
-    """The kernels of one call of an operator; none where it launches nothing.
+    """The kernels of one call of an operator; empty if it launches nothing.
 
     Args:
         call: the operator.
-        tf32: whether the program allows float32 products, or convolutions, to be in TF32.
+        tf32: whether the program allows this operator to multiply float32 in TF32.
     """
-    count = launches(call)
+    count = launches(call) if call.cost is None else call.cost.launches
     if not count:
         return ()
+    if call.cost is not None:
+        return (_of_cost(call, call.cost, tf32=tf32),)
     arithmetic = arithmetic_of(call, tf32=tf32)
     format_ = FORMATS.get(arithmetic, "32")
     kind = kind_of(call, format_)
     flop, effort = float(call.flop), 1.0
-    if kind.startswith("convolution, both sides under 32 channels") and flop:
+    sizes: tuple[int, ...] = ()
+    if kind.startswith(kernel_classes.CONVOLUTION) and flop:
         effort = computed_flop(call) / flop
-    elif kind.startswith(rules.ATTENTION) and flop:
-        flop, effort = _attended(call)
+    elif kind.startswith(f"{kernel_classes.GROUPED}, channels last"):
+        effort = group_effort(call)
+    elif kind.startswith(kernel_classes.ATTENTION) and flop:
+        sizes = _attention_sizes(call)
+        # Causal attention skips the masked half.
+        flop = flop / 2 if sizes and call.arguments.get("is_causal") and sizes[1] == sizes[2] else flop
+    elif "product" in kind and flop:
+        sizes = _product_sizes(call)
     kernel = Kernel(
         kind=kind,
-        # A depthwise convolution multiplies outside of the tensor cores, in float32.
-        arithmetic="float32" if kind.startswith(rules.DEPTHWISE) else arithmetic,
+        # A depthwise convolution does not use tensor cores; it multiplies in float32.
+        arithmetic="float32" if kind.startswith(kernel_classes.DEPTHWISE) else arithmetic,
         flop=flop,
         effort=effort,
         bytes=float(moved_bytes(call) + read_again(call, kind)),
         launches=count,
         turns=_turns(call, kind),
+        sizes=sizes,
         shape=_shape(call),
-        over_bus=kind == rules.HOST_COPY,
+        over_bus=kind == kernel_classes.HOST_COPY,
     )
-    if not rules.is_convolution(call):
+    if not kernel_classes.is_convolution(call):
         return (kernel,)
     converted = converted_bytes(call, format_)
     gradients = _gradients(call) if is_backward(call) else 1
@@ -99,74 +115,118 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
     extra = count - kernels[0].launches
     if converted:
         kernels.append(Kernel(kind=CONVERSION, bytes=float(converted), launches=2, shape=kernel.shape))
-    elif extra:
-        kernels.append(_beside(call, extra, kernel.shape))
-    return tuple(kernels)
+    return (*kernels, *_beside(call, extra, kernel.shape))
 
 
-def _beside(call: OperatorCalls, count: int, shape: str) -> Kernel:
-    """What a convolution launches beside itself: the sum of a bias or its gradient, copies to another layout."""
-    largest = max(map(tensor_bytes, (*call.inputs, *call.outputs)))
-    return Kernel(kind=rules.ELEMENTWISE, bytes=2.0 * largest * count, launches=count, shape=shape)
+def _of_cost(call: OperatorCalls, cost: DeclaredCost, *, tf32: bool) -> Kernel:
+    """The kernels of a custom operator, by its declared cost."""
+    return Kernel(
+        kind=kernel_classes.DECLARED,
+        arithmetic=cost.arithmetic or arithmetic_of(call, tf32=tf32),
+        flop=float(call.flop) if cost.flop is None else float(cost.flop),
+        bytes=float(moved_bytes(call)) if cost.bytes is None else float(cost.bytes),
+        launches=cost.launches,
+        shape=_shape(call),
+    )
 
 
-#: Attention of so many keys takes twice as long as its FLOP say, of more it comes closer to them; and heads under 128
-#: wide are slower by this power of their width. Middles of fits to seven GPUs (230 to 640 keys, 0.2 to 0.6).
-_VAIN_KEYS: Final = 500
-_WIDE_HEAD: Final = 128
-_HEAD_POWER: Final = 0.3
+def on_gpu(kernel: Kernel, gpu: Gpu) -> Kernel:
+    """The kernel as a GPU computes it: one without TF32 multiplies in float32, though the program allows TF32."""
+    if kernel.arithmetic == "tf32" and gpu.tf32_tflops is None:
+        return replace(kernel, arithmetic="float32", kind=kernel.kind.replace(", channels last", ""))
+    return kernel
 
 
-def _attended(call: OperatorCalls) -> tuple[float, float]:
-    """FLOP of attention that are not masked, and how many times as long it takes."""
-    place = 1 if is_backward(call) else 0  # a backward pass has the gradient of its result first
+def _beside(call: OperatorCalls, launches: int, shape: str) -> Iterator[Kernel]:
+    """A convolution's other kernels: they add the bias, sum up its gradient, or copy tensors to another layout.
+
+    Args:
+        call: the convolution, or its backward pass.
+        launches: number of launches of these kernels together.
+        shape: the convolution's, see `Kernel.shape`.
+    """
+    images, weight = images_and_weight(call)
+    of_images = (images, weight, call.inputs[0]) if is_backward(call) else (images, weight)
+    if launches and is_backward(call) and any(len(output.shape) == 1 for output in call.outputs):
+        yield Kernel(kind=kernel_classes.REDUCTION, bytes=float(tensor_bytes(call.inputs[0])), shape=shape)
+        launches -= 1
+    elif launches and not is_backward(call) and len(call.inputs) > 2:
+        is_short = item_bytes(call.outputs[0]) <= kernel_classes.SHORT_ITEM  # the bias is broadcast over the images
+        kind = kernel_classes.STRIDED if is_short else kernel_classes.ELEMENTWISE
+        yield Kernel(kind=kind, bytes=2.0 * tensor_bytes(call.outputs[0]), shape=shape)
+        launches -= 1
+    if launches:
+        copied = [tensor for tensor in of_images if other_layout(tensor, (images, weight))]
+        moved = 2.0 * sum(map(tensor_bytes, copied))
+        yield Kernel(kind=kernel_classes.STRIDED, bytes=moved, launches=launches, shape=shape)
+
+
+def _attention_sizes(call: OperatorCalls) -> tuple[int, ...]:
+    """Heads of all samples, queries, keys, and the width of a head; empty where not known."""
+    place = 1 if is_backward(call) else 0  # the first input of a backward pass is the gradient of the result
     if len(call.inputs) < place + 2 or len(call.inputs[place].shape) < 3:
-        return float(call.flop), 1.0
+        return ()
     queries, keys = (call.inputs[place + index].shape for index in (0, 1))
-    flop = call.flop / 2 if call.arguments.get("is_causal") and queries[-2] == keys[-2] else call.flop
-    return float(flop), (1 + _VAIN_KEYS / max(1, keys[-2])) * (_WIDE_HEAD / queries[-1]) ** _HEAD_POWER
+    sizes = (math.prod(queries[:-2]), queries[-2], keys[-2], queries[-1])
+    return sizes if all(sizes) else ()
+
+
+def _product_sizes(call: OperatorCalls) -> tuple[int, ...]:
+    """Batches, rows and columns of the result, and the length of its sums, which follows from the FLOP.
+
+    Empty where not known.
+    """
+    shape = call.outputs[0].shape if call.outputs else ()
+    count = math.prod(shape)
+    if len(shape) < 2 or not count:
+        return ()
+    batches = math.prod(shape[:-2]) if kernel_classes.is_batched(call) else 1
+    return batches, count // shape[-1] // batches, shape[-1], max(1, round(call.flop / 2 / count))
 
 
 def _gradients(call: OperatorCalls) -> int:
-    """Gradients of images and of weight that a backward pass computes."""
-    return max(1, sum(len(one.shape) > 2 for one in call.outputs))
+    """How many gradients, of images and weight, a backward pass computes."""
+    return max(1, sum(len(output.shape) > 2 for output in call.outputs))
 
 
 _THREADS_OF_BLOCK: Final = 1024
 
 
 def _turns(call: OperatorCalls, kind: str) -> float:
-    if kind == rules.REDUCTION:
+    if kind == kernel_classes.REDUCTION:
         return float(reads_in_turn(call.inputs[0], call.outputs)[0]) if call.inputs else 0.0
-    if kind == rules.ONE_BLOCK:
+    if kind == kernel_classes.ONE_BLOCK:
         scores = call.inputs[int(is_backward(call))]
         reduced = call.inputs[0] if is_backward(call) else next(iter(call.outputs), None)
         in_one_block = reduced is not None and not reduced.shape and len(scores.shape) > 1
         return scores.shape[0] / _THREADS_OF_BLOCK if in_one_block else 0.0
-    if kind == rules.RECURRENT and (given := call.arguments):
-        length = len(given["batch_sizes"]) or call.inputs[0].shape[given["batch_first"]]  # sizes: of packed sequences
-        return float(length * given["num_layers"] * (1 + given["bidirectional"]))
+    if kind == kernel_classes.RECURRENT and (arguments := call.arguments):
+        length = (
+            len(arguments["batch_sizes"]) or call.inputs[0].shape[arguments["batch_first"]]
+        )  # sizes: of packed sequences
+        return float(length * arguments["num_layers"] * (1 + arguments["bidirectional"]))
     return 0.0
 
 
 def _shape(call: OperatorCalls) -> str:
-    """The same for calls of one operator with tensors of the same sizes and types."""
-    tensors = (f"{one.shape}{one.dtype}" for one in (*call.inputs[:3], *call.outputs[:1]))
+    """Identifies an operator with the sizes and types of its tensors."""
+    tensors = (f"{tensor.shape}{tensor.dtype}" for tensor in (*call.inputs[:3], *call.outputs[:1]))
     return f"{base_name(call.name)} {' '.join(tensors)}"
 
 
+#: Operators that write their first input and do not read it.
 _OUTPUT_ONLY: Final = frozenset(("zero_", "fill_", "copy_", "random_", "uniform_", "normal_", "bernoulli_"))
-#: One kernel is for the input's gradient, one for those of weight and bias.
+#: Operators that read their first two inputs twice: for the gradient of the input, and for those of weight and bias.
 _READ_TWICE: Final = ("native_layer_norm_backward", "_fused_rms_norm_backward")
-#: Statistics come first, then what is made of them: these read their images once more.
+#: Norms compute statistics first and then use them. By class: how many of its first inputs are read a second time.
 _STATISTICS: Final = {"batch norm": 1, "batch norm backward": 2, "group norm": 1, "group norm backward": 2}
-#: Bits of a key that one pass of a radix sort takes; each pass reads and writes keys and their positions.
+#: Bits of a key that one pass of a radix sort handles; each pass reads and writes keys and their positions.
 _BITS: Final = 8
 _POSITION_BYTES: Final = 8
 
 
 def moved_bytes(call: OperatorCalls) -> int:
-    """Bytes that one call reads and writes at least: those of its inputs and its outputs."""
+    """Bytes that one call reads and writes at least: its inputs and outputs."""
     if call.host is not None:
         return _over_bus(call, call.host)
     name = base_name(call.name)
@@ -187,45 +247,50 @@ def moved_bytes(call: OperatorCalls) -> int:
 
 
 def read_again(call: OperatorCalls, kind: str) -> int:
-    """Bytes that kernels of a class read once more than `moved_bytes` counts: a second pass, passes of a sort."""
-    statistics = _STATISTICS.get(kind.replace(", channels last", ""))
+    """Bytes that a class's kernels move in addition to `moved_bytes`: a second pass, or the passes of a sort."""
+    statistics = _STATISTICS.get(kind.replace(", channels last", "").replace(kernel_classes.UNALIGNED_NORM, ""))
     if statistics is not None:
         return sum(map(tensor_bytes, call.inputs[:statistics]))
-    if kind == rules.SORT and call.inputs:
+    if kind == kernel_classes.SORT and call.inputs:
         passes = max(1, 8 * item_bytes(call.inputs[0]) // _BITS)
         return 2 * passes * elements(call.inputs[0]) * (item_bytes(call.inputs[0]) + _POSITION_BYTES)
     return 0
 
 
 def _over_bus(call: OperatorCalls, host: TensorSpec) -> int:
-    """Bytes of a copy between host and GPU, in the host's type unless the host waits for it, and so can cast."""
+    """Bytes of a copy between host and GPU: in the host's type, or in the GPU's if the host waits and casts."""
     there = call.outputs[0] if call.outputs else call.inputs[0]
     moved = host if call.arguments.get("non_blocking") else there
     return max(elements(host), elements(there)) * item_bytes(moved)
 
 
 def converted_bytes(call: OperatorCalls, format_: str) -> int:
-    """Bytes that a convolution on tensor cores reads and writes beside its own where images are not channels-last.
+    """Bytes that a 16-bit convolution moves to convert its images to channels-last and its result back.
 
-    cuDNN's kernels for tensor cores take channels last: what has another layout is converted before, and the result
-    after. A backward pass converts for each of its two gradients. Depthwise convolutions use no tensor cores, those of
-    size 1 are products of matrices that need no conversion, and TF32 has kernels of either layout.
+    cuDNN's kernels for tensor cores need channels last. Tensors in another layout are converted before, and the result
+    after. A backward pass converts for each of its two gradients. Three kinds need no conversion: depthwise
+    convolutions use no tensor cores, those of size 1 are matrix products, and TF32 has kernels for both layouts.
     """
-    tensors = [one for one in (*call.inputs, *call.outputs) if len(one.shape) >= 4]
+    tensors = [tensor for tensor in (*call.inputs, *call.outputs) if len(tensor.shape) >= 4]
     if format_ != "16" or len(tensors) < 3 or tensors[0].strides[1] == 1:
         return 0
     images, weight = images_and_weight(call)
-    if kind_of(call, format_).startswith(rules.DEPTHWISE) or all(size == 1 for size in weight.shape[2:]):
+    if kind_of(call, format_).startswith(kernel_classes.DEPTHWISE) or all(size == 1 for size in weight.shape[2:]):
         return 0
     if not is_backward(call):
-        return 2 * (tensor_bytes(images) + tensor_bytes(call.outputs[0]))
-    of_images = [one for one in call.outputs if one.shape == images.shape]
-    return 2 * (tensor_bytes(images) + sum(map(tensor_bytes, of_images)) + 2 * tensor_bytes(call.inputs[0]))
+        return _converted(images) + _converted(call.outputs[0])
+    of_images = [output for output in call.outputs if output.shape == images.shape]
+    return _converted(images) + sum(map(_converted, of_images)) + 2 * _converted(call.inputs[0])
+
+
+def _converted(images: TensorSpec) -> int:
+    """Bytes that a conversion of images reads and writes; fewer than 8 channels are padded."""
+    return round(tensor_bytes(images) * (1 + max(1.0, PADDED / max(1, images.shape[1]))))
 
 
 def tensor_bytes(tensor: TensorSpec) -> int:
-    """Bytes of the elements that it has of its own: a broadcast one is read once, a sparse one has parts."""
+    """Bytes of a tensor's distinct elements: broadcast ones count once. 0 for a sparse tensor; its parts count."""
     if tensor.shape and not tensor.strides:
         return 0
-    own = math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride or size == 0)
-    return own * item_bytes(tensor)
+    distinct = math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride or size == 0)
+    return distinct * item_bytes(tensor)

@@ -1,8 +1,8 @@
-"""Why a variant is faster: in which parts of a step, and by which kernels, its time is saved.
+"""Why a variant is faster: the parts of a step, and the kernels, that take less time.
 
-Figures of a profiled step explain the difference of unprofiled ones. The profiler slows the host, so the time that a
-profiled step has more than an unprofiled one is taken off its idle time without a launch. What the parts still leave
-over is unexplained.
+Figures of a profiled step explain the difference of unprofiled steps. The profiler slows the host, so the difference
+between a profiled and an unprofiled step is subtracted from the idle time without a launch. The rest of the difference
+is unexplained.
 """
 
 from collections.abc import Mapping
@@ -11,24 +11,23 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.variant import KernelSaving, Saving, VariantResult, Why
 
-#: A part, or a kernel, that makes less of the difference than this is not named as its reason.
+#: The least share of the difference that a part, or a kernel, must have to be named as its reason.
 LEAST_PART: Final = 0.1
 _IDLE_HOST: Final = "idle_host"
+#: The part of the difference that profiled steps do not explain.
+UNEXPLAINED: Final = "unexplained"
 #: The class of the kernels that make a part of the step.
 _CLASSES: Final[Mapping[str, str]] = {"compute": "compute", "exposed_comm": "comm", "exposed_memory": "memory"}
 
 
 def why(baseline: VariantResult | None, variant: VariantResult | None) -> Why | None:
-    """Where a variant's step is shorter; None where it is not, or where the profiles do not say."""
+    """The parts in which a variant's step is shorter; None if it is not shorter, or if the profiles do not say."""
     if baseline is None or variant is None or baseline is variant:
         return None
-    before, after = _parts(baseline), _parts(variant)
-    saved_ns = ((baseline.step_time_ms or 0.0) - (variant.step_time_ms or 0.0)) * fmt.NS_PER_MS
-    if saved_ns <= 0 or not before.keys() & after.keys():
+    changes, saved_ns = part_changes(baseline, variant), -_longer_ns(baseline, variant)
+    if saved_ns <= 0 or changes is None or abs(changes[UNEXPLAINED]) >= saved_ns:
         return None
-    less = {part: before.get(part, 0.0) - after.get(part, 0.0) for part in {**before, **after}}
-    if abs(saved_ns - sum(less.values())) >= saved_ns:
-        return None
+    less = {part: -ns for part, ns in changes.items() if part != UNEXPLAINED}
     by_size = sorted(less, key=lambda part: -abs(less[part]))
     least_ns = LEAST_PART * saved_ns
     shorter = tuple(
@@ -38,6 +37,24 @@ def why(baseline: VariantResult | None, variant: VariantResult | None) -> Why | 
     )
     longer = tuple(Saving(part, -less[part], ()) for part in by_size if -less[part] >= least_ns)
     return Why(saved_ns, shorter, longer, _syncs_ns(baseline, variant))
+
+
+def part_changes(baseline: VariantResult, variant: VariantResult) -> dict[str, float] | None:
+    """How much longer each part of a step is in a variant than in its baseline, in ns; negative if it is shorter.
+
+    The changes and the unexplained part add up to the difference of the unprofiled step times. It is None if one of
+    the two has no step time, or if their profiles have no part in common.
+    """
+    before, after = _parts(baseline), _parts(variant)
+    if baseline.step_time_ms is None or variant.step_time_ms is None or not before.keys() & after.keys():
+        return None
+    changes = {part: after.get(part, 0.0) - before.get(part, 0.0) for part in {**before, **after}}
+    return changes | {UNEXPLAINED: _longer_ns(baseline, variant) - sum(changes.values())}
+
+
+def _longer_ns(baseline: VariantResult, variant: VariantResult) -> float:
+    """How much longer an unprofiled step of the variant is."""
+    return ((variant.step_time_ms or 0.0) - (baseline.step_time_ms or 0.0)) * fmt.NS_PER_MS
 
 
 def _parts(variant: VariantResult) -> dict[str, float]:
@@ -54,7 +71,7 @@ def _parts(variant: VariantResult) -> dict[str, float]:
 
 def _kernels(baseline: VariantResult, variant: VariantResult, part: str, least_ns: float) -> tuple[KernelSaving, ...]:
     """The kernels of a part that take less time in a step of the variant, the largest difference first."""
-    before, after = (_by_kernel(one, _CLASSES.get(part)) for one in (baseline, variant))
+    before, after = (_by_kernel(side, _CLASSES.get(part)) for side in (baseline, variant))
     less = {name: ns - after.get(name, 0.0) for name, ns in before.items()}
     names = {row.name: row.short_name for row in (() if baseline.trace is None else baseline.trace.kernels)}
     chosen = sorted((name for name in less if less[name] >= least_ns), key=lambda name: -less[name])
@@ -71,8 +88,8 @@ def _by_kernel(variant: VariantResult, kind: str | None) -> dict[str, float]:
 
 
 def _syncs_ns(baseline: VariantResult, variant: VariantResult) -> float | None:
-    """What the syncs of the baseline that the variant lacks can have cost in a step."""
-    before, after = (_sync_ceiling_ns(one) for one in (baseline, variant))
+    """The most that those syncs of the baseline cost in a step which the variant does not have."""
+    before, after = (_sync_ceiling_ns(side) for side in (baseline, variant))
     counts = baseline.syncs.measured_per_step, variant.syncs.measured_per_step
     if before is None or after is None or None in counts or not (counts[1] or 0) < (counts[0] or 0):
         return None

@@ -1,6 +1,6 @@
 """Wraps PyTorch's optimizers, backward passes, gradient scalers and loaders so that they report to a `StepFinder`.
 
-The program calls these in place of PyTorch's own, so every function here is short, and none syncs with a device.
+The program calls these functions instead of PyTorch's, so they are short, and none syncs with a device.
 """
 
 import functools
@@ -8,52 +8,62 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils.data import dataloader
 
 from steptrace.engine.steps import StepFinder
+from steptrace.torch_names import private
 
 Wrapped = Callable[..., Any]
+_TRANSLATOR: Final = "torch._dynamo.symbolic_convert.InstructionTranslator.current_tx"
 _NOTHING = nullcontext()
+#: PyTorch's own: a prediction replaces the attribute, so that it is true in compiled code, which runs as written there.
+_traced_by_dynamo = torch.compiler.is_dynamo_compiling
 
 
 class _Loading(threading.local):
-    """The loaders' state in this thread: whether one is loading a batch, and the batch's samples."""
+    """The state of this thread's loaders: whether one is loading a batch, and how many samples the batch has."""
 
     inside = False
     size: int | None = None
 
 
 class Hooks:
-    """Reports the program's calls to `finder`. While `labels` is on, the parts of a step are labelled as in our loop.
+    """Reports the program's calls to `finder`. While `labels` is on, the parts of a step get labels as in our own loop.
 
-    The labels are `data`, `backward` and `optimizer`; a closure passed to the optimizer's step is outside the last.
+    The labels are `data`, `backward` and `optimizer`. A closure that is passed to the optimizer's step is outside of
+    `optimizer`.
     """
 
     def __init__(self, finder: StepFinder) -> None:
         self.finder = finder
         self.labels = False
-        #: Opens the parts of a step instead of labels.
+        #: Opens a context around each part of a step, in place of a label.
         self.look: Callable[[str], AbstractContextManager[Any]] | None = None
-        #: Called with an optimizer just before it uses its gradients.
+        #: Called with an optimizer before it uses its gradients.
         self.before_update: Callable[[Any], None] | None = None
-        #: Entered while a closure of the program's own runs inside an optimizer's step.
+        #: Opens a context while a closure of the program runs inside an optimizer's step.
         self.in_closure: Callable[[], AbstractContextManager[Any]] | None = None
-        #: Gets each error of ours, so that none reaches the program; raises those that are the program's own.
-        #: Without it they reach the program.
+        #: Called with each error that is raised in our code. It keeps our own errors from the program, and raises the
+        #: program's again. None: all errors reach the program.
         self.contain: Callable[[BaseException], None] | None = None
-        #: Whether an error was contained: from then on PyTorch's functions are called and no more.
+        #: Whether reporting has ended, after an error of ours or because the program reports its steps itself. Then
+        #: PyTorch's functions are only called.
         self.off = False
         self._loading = _Loading()
+        #: Whether the graph that Dynamo traces may end where it meets our functions. Called in traced code only.
+        self._graph_may_end: Callable[[], bool] = lambda: False
+        #: Lets the graph that Dynamo traces report an optimizer's step at each call. Called in traced code only.
+        self._report_from_graph: Callable[[Any], None] = lambda _: None
 
     def tell(self, report: Callable[..., Any], *args: Any) -> Any:
-        """Call a function of ours; returns None where an error in it was contained."""
-        if self.contain is None:
-            return report(*args)
+        """Call a function of ours and return its result; None if the hooks are off, or if an error was contained."""
         if self.off:
             return None
+        if self.contain is None:
+            return report(*args)
         try:
             return report(*args)
         except BaseException as error:
@@ -61,14 +71,74 @@ class Hooks:
             self.contain(error)
             return None
 
+    def keep_from_dynamo(self) -> None:
+        """Let Dynamo leave our functions alone: a program may compile its optimizer's step, or all of its step.
+
+        A graph of its code then ends where one of ours is called. PyTorch's optimizers and backward passes end it, too.
+        With `fullgraph=True` no graph may end. Then the compiled graph reports its optimizers' steps when it returns.
+        Importing Dynamo takes seconds, so this is called once the program has imported it.
+        """
+        self.tell = torch.compiler.disable(self.tell)  # type: ignore[method-assign, no-untyped-call]
+        # Dynamo calls these functions while it traces, and takes their results for constants.
+        self._graph_may_end = torch.compiler.assume_constant_result(_graph_may_end)  # type: ignore[no-untyped-call]
+        self._report_from_graph = torch.compiler.assume_constant_result(  # type: ignore[no-untyped-call]
+            lambda optimizer: self._reported_by_graph(optimizer)  # a bound method cannot be marked
+        )
+
+    def _reported_by_graph(self, optimizer: Any) -> None:
+        """Let the graph that Dynamo traces in this thread report a step of this optimizer each time it was called."""
+        current = private(_TRANSLATOR)
+        graph: Any = getattr(None if current is None else current(), "output", None)
+        compiler = getattr(graph, "compiler_fn", None)
+        if compiler is None:  # this PyTorch keeps the graph's compiler elsewhere
+            return
+        optimizers = getattr(compiler, "steptrace_optimizers", None)
+        if optimizers is None:
+            graph.compiler_fn = self._counting(compiler, [optimizer])
+        else:
+            optimizers.append(optimizer)
+
+    def _counting(self, compiler: Wrapped, optimizers: list[Any]) -> Wrapped:
+        """A graph's compiler whose compiled graph reports a step of each of these optimizers at the end of a call."""
+
+        @functools.wraps(compiler)
+        def compile_graph(*args: Any, **kwargs: Any) -> Any:
+            graph = compiler(*args, **kwargs)
+
+            def call_graph(_optimizer: Any, *inputs: Any) -> Any:
+                return graph(*inputs)
+
+            update = self._around_optimizer(call_graph)
+
+            @functools.wraps(graph)
+            def run(*inputs: Any) -> Any:
+                first, *others = optimizers
+                if self.before_update is not None:
+                    for optimizer in others:
+                        self.tell(self.before_update, optimizer)
+                result = update(first, *inputs)
+                for optimizer in others:
+                    self.tell(self.finder.optimizer_stepped, optimizer)
+                return result
+
+            return run
+
+        compile_graph.steptrace_optimizers = optimizers  # type: ignore[attr-defined]
+        return compile_graph
+
+    def _is_in_one_graph(self) -> bool:
+        """Whether Dynamo traces the caller into a graph that may not end there."""
+        # True only where Dynamo traces this function: `is_compiling` is true while any other thread compiles, too.
+        return _traced_by_dynamo() and not self._graph_may_end()
+
     def install(self) -> None:
-        """Wrap PyTorch; must run before the program creates an optimizer."""
+        """Wrap PyTorch's functions. This must happen before the program creates an optimizer."""
         optimizer, scaler = torch.optim.Optimizer, torch.amp.GradScaler
         make = optimizer.profile_hook_step
 
         def profile_hook_step(function: Any) -> Any:
-            self.finder.has_optimizer = True  # PyTorch asks when the first optimizer of a class is made
-            # Outside PyTorch's own label and hooks: a step must not end inside them.
+            self.finder.has_optimizer = True  # PyTorch calls this when the first optimizer of a class is created
+            # Around PyTorch's own label and hooks, since a step must not end inside them.
             return self._around_optimizer(make(function))
 
         optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[assignment]
@@ -85,11 +155,12 @@ class Hooks:
         return torch.profiler.record_function(name) if self.contain is None else _Contained(self, name)
 
     def _around_optimizer(self, inner: Wrapped) -> Wrapped:
-        """The `step` of a class of optimizers."""
+        """The replacement for the `step` of a class of optimizers."""
 
         @functools.wraps(inner)
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if self._is_in_one_graph():
+                self._report_from_graph(optimizer)
                 return inner(optimizer, *args, **kwargs)
             finder = self.finder
             self.tell(finder.optimizer_begins)
@@ -106,7 +177,7 @@ class Hooks:
         return step
 
     def _watched_step(self, inner: Wrapped, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        """Run the step under its label, which is interrupted while the program's closure runs; call `before_update`."""
+        """Run the step under its label, and call `before_update`. The label is closed while a closure runs."""
         label = self._label("optimizer")
         before_update = self.before_update
 
@@ -118,8 +189,8 @@ class Hooks:
                 try:
                     with self.in_closure() if self.in_closure is not None else _NOTHING:
                         result = closure()
-                    if before_update is not None:  # at the first call only
-                        before_update(optimizer)
+                    if before_update is not None:  # only at the first call
+                        self.tell(before_update, optimizer)
                         before_update = None
                     return result
                 finally:
@@ -133,7 +204,7 @@ class Hooks:
         elif callable(kwargs.get("closure")):
             kwargs = {**kwargs, "closure": outside(kwargs["closure"])}
         elif before_update is not None:
-            before_update(optimizer)
+            self.tell(before_update, optimizer)
         label.__enter__()
         try:
             return inner(optimizer, *args, **kwargs)
@@ -142,6 +213,8 @@ class Hooks:
 
     def _around_backward(self, original: Wrapped) -> Wrapped:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_in_one_graph():
+                return original(tensors, *args, **kwargs)
             outermost = self.tell(self._backward_begins, tensors)
             try:
                 with self._label("backward") if outermost else _NOTHING:
@@ -152,14 +225,15 @@ class Hooks:
         return backward
 
     def _backward_begins(self, tensors: Any) -> bool:
-        """Report that a backward pass begins; returns whether it is inside no other one."""
+        """Report that a backward pass begins; return whether it is outside of every other backward pass."""
         outermost = not self.finder.in_backward
         self.finder.backward_begins(tensors.detach() if outermost and _is_loss(tensors) else None)
         return outermost
 
     def _around_scale(self, original: Wrapped) -> Wrapped:
         def scale(scaler: Any, outputs: Any) -> Any:
-            self.tell(self._loss_scaled, outputs)
+            if not self._is_in_one_graph():
+                self.tell(self._loss_scaled, outputs)
             return original(scaler, outputs)
 
         return scale
@@ -170,6 +244,8 @@ class Hooks:
 
     def _around_scaler_step(self, original: Wrapped) -> Wrapped:
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_in_one_graph():
+                return original(scaler, optimizer, *args, **kwargs)
             before = self.finder.optimizer_calls
             result = original(scaler, optimizer, *args, **kwargs)
             if self.finder.optimizer_calls == before:
@@ -203,7 +279,7 @@ class Hooks:
 
 
 class _Contained:
-    """A label on a part of a step that cannot fail: an error in it is contained."""
+    """A label on a part of a step; an error in it does not reach the program."""
 
     def __init__(self, hooks: Hooks, name: str) -> None:
         self._hooks, self._name = hooks, name
@@ -223,7 +299,7 @@ class _Contained:
 
 
 def _batch_size(iterator: Any) -> int | None:
-    """The batch size by the loader's sampler: a tensor's first dimension need not be it."""
+    """The batch size that the loader's sampler says: a tensor's first dimension may be another one."""
     size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
     return size if isinstance(size, int) else None
 
@@ -236,3 +312,10 @@ def _wrap(owner: Any, name: str, around: Callable[[Wrapped], Wrapped]) -> None:
     """Wrap one of PyTorch's functions."""
     original = getattr(owner, name)
     setattr(owner, name, functools.wraps(original)(around(original)))
+
+
+def _graph_may_end() -> bool:
+    """Whether the graph that Dynamo traces in this thread may end early; no if PyTorch does not say so."""
+    current = private(_TRANSLATOR)
+    translator = None if current is None else current()
+    return not (getattr(translator, "one_graph", True) or getattr(translator, "error_on_graph_break", True))

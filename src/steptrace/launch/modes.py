@@ -1,9 +1,9 @@
-"""Inside the program: what its probe does, one generator a mode, resumed at the end of each step.
+"""Inside the program: the modes of the probe, each a generator that is resumed at the end of each step.
 
-`measure` runs the engine's phases and counts what the program holds. `capture` waits for requests of a trace.
-`record_outputs` records the loss and the gradients of the first steps: a gradient as its norm and its projections on a
-few random sign vectors, small, and enough to estimate the distance of two gradients. The loss is the sum over the
-step's backward passes: a program that accumulates divides each by their number.
+`measure` runs the engine's phases and counts the memory that the program holds. `capture` waits for requests of a
+trace. `record_outputs` records the loss and the gradients of the first steps. Of a gradient it keeps the norm and the
+projections on a few random sign vectors: they are small, and enough to estimate the distance of two gradients. The loss
+is the sum over the step's backward passes, since a program that accumulates divides each loss by their number.
 """
 
 from pathlib import Path
@@ -12,11 +12,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from steptrace.engine.device import MemoryLook, modules_of
+from steptrace.engine.compilations import LOG
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
-from steptrace.engine.recording import Settings
+from steptrace.engine.memory import MemoryLook, modules_of
+from steptrace.engine.rank_record import GradientOutputs, StepOutputs
+from steptrace.engine.recording import RecordingSettings
 from steptrace.engine.steps import Step
 from steptrace.launch.capture import Listener
+from steptrace.launch.memory_history import MemoryHistory
 from steptrace.launch.probe import Probe
 
 #: Number of random vectors that a gradient is projected on.
@@ -27,13 +30,17 @@ _MATRIX: Final = 2
 
 
 def measure(probe: Probe) -> Phases:
-    """Warm-up, timed steps, profiled steps, watched steps."""
+    """Run warm-up, timed, profiled and watched steps. A program that joins the session runs its passes between them."""
     settings = probe.settings
     look: MemoryLook | None = None
+    history = MemoryHistory(Path(settings.out)) if settings.memory_snapshot else None
+    session = probe.open_session(explains=settings.profile > 0)
 
     def between(phase: str) -> None:
         nonlocal look
-        if phase == "timed":
+        if session.joined:
+            session.phase_ended(phase)
+        elif phase == "timed":
             probe.finder.settle()
             optimizers = probe.finder.live_optimizers
             probe.hooks.look = look = MemoryLook(modules_of(optimizers), optimizers)
@@ -43,27 +50,43 @@ def measure(probe: Probe) -> Phases:
 
     def progress(phase: str, done: int, total: int) -> None:
         if phase != "timed" and done:
-            probe.hooks.look = None  # the step after the timed ones is over
-        if probe.progress(phase, done, total) and phase == "timed" and done:
+            probe.hooks.look = None  # it looks at one step only, the first after the timed ones
+        # A program that has joined ends by itself. If it ends before its measurement is complete, its run has failed.
+        if probe.progress(phase, done, total) and phase == "timed" and done and not session.joined:
             probe.record |= measurement.so_far()
-            probe.save("partial")  # steps survive any end of the program, even one by SIGKILL
+            probe.save("partial")  # so the steps are kept however the program ends, even by SIGKILL
 
-    window = Settings(steps=settings.profile) if settings.profile else None
+    window = None
+    if settings.profile:
+        window = RecordingSettings(
+            steps=settings.profile,
+            warmup=settings.profile_warmup,
+            stacks=settings.stacks,
+            shapes=settings.shapes,
+            memory=settings.memory,
+        )
     measured = MeasureSettings(Path(settings.out), settings.warmup, settings.steps, window, settings.at_most_s)
-    measurement = Measurement(measured, label=probe.label, between=between, progress=progress)
+    measurement = Measurement(measured, session, label=probe.label, between=between, progress=progress)
+    probe.on_begin = measurement.begin
+    session.that_fit = measurement.that_fit
     try:
         yield from measurement.phases()
-        if look is not None:
+        if session.joined:
+            session.phase_ended("all")
+        elif look is not None:
             look.note_workspaces()
     finally:
-        probe.record |= measurement.record
+        probe.record |= measurement.record | session.record
+        if history is not None:
+            history.write()
 
 
 def capture(probe: Probe) -> Phases:
     """Listen until the program ends; the parts of a step are labelled only during a capture."""
     yield
-    # Not before the first step: only programs that train can be captured, and only now the rank is set.
-    listener = Listener(probe.settings.captures)
+    # Not before the first step: only programs that train can be captured, and the rank is known only now.
+    steps_before = probe.steps - 1  # the loop below reports the step that ends now
+    listener = Listener(probe.settings.captures, steps_before, LOG.record)
     try:
         while True:
             listener.step()
@@ -74,15 +97,15 @@ def capture(probe: Probe) -> Phases:
 
 
 def record_outputs(probe: Probe) -> Phases:
-    """Record each of the first steps."""
-    gradients: list[dict[str, Any]] = []
-    probe.record["outputs"] = steps = []
+    """Record the loss and the gradients of each of the first steps."""
+    gradients: list[GradientOutputs] = []
+    steps: list[StepOutputs] = []
+    probe.record["outputs"] = steps
     probe.hooks.before_update = lambda optimizer: gradients.append(_gradients(optimizer))
     autocast = _watch_autocast()
     for _ in range(probe.settings.steps):
         step = yield
-        steps.append(_outputs(step, gradients))
-        steps[-1]["formats"] += sorted(autocast)
+        steps.append(_outputs(step, gradients, autocast))
         gradients.clear()
 
 
@@ -101,40 +124,42 @@ def _watch_autocast() -> set[str]:
     return formats
 
 
-def _outputs(step: Step, gradients: list[dict[str, Any]]) -> dict[str, Any]:
+def _outputs(step: Step, gradients: list[GradientOutputs], autocast: set[str]) -> StepOutputs:
     losses = [float(loss) for loss in step.losses]
     formats = sorted({str(loss.dtype).removeprefix("torch.") for loss in step.losses})
-    return {
-        "loss": sum(losses) if losses else None,
-        "formats": formats + [name for gradient in gradients for name in gradient["formats"]],
-        "samples": step.samples if step.batches else None,
-        "depth": sum(gradient["depth"] for gradient in gradients),
-        "terms": max((gradient["terms"] for gradient in gradients), default=1),
-        "gradients": list(gradients),
-    }
+    return StepOutputs(
+        loss=sum(losses) if losses else None,
+        formats=(*formats, *(name for gradient in gradients for name in gradient.formats), *sorted(autocast)),
+        samples=step.samples if step.batches else None,
+        depth=sum(gradient.depth for gradient in gradients),
+        terms=max((gradient.terms for gradient in gradients), default=1),
+        gradients=tuple(gradients),
+    )
 
 
-def _gradients(optimizer: Any) -> dict[str, Any]:
+def _gradients(optimizer: Any) -> GradientOutputs:
     """Norm and projections of an optimizer's gradients."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     values = [_whole(parameter.grad) for parameter in parameters]
     generator = torch.Generator().manual_seed(_SEED)
-    sums, square, count = [0.0] * PROJECTIONS, 0.0, 0
+    sums = [0.0] * PROJECTIONS
+    square = 0.0
+    count = 0
     for value in values:
         square += float(value.square().sum())
         count += value.numel()
         for number in range(PROJECTIONS):
             signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8).double() * 2 - 1
             sums[number] += float((signs * value).sum())
-    return {
-        "optimizer": type(optimizer).__name__,
-        "values": count,
-        "formats": sorted({str(parameter.grad.dtype).removeprefix("torch.") for parameter in parameters}),
-        "norm": square**0.5,
-        "depth": sum(parameter.ndim >= _MATRIX for parameter in parameters),
-        "terms": max((p.shape[1:].numel() for p in parameters if p.ndim >= _MATRIX), default=1),
-        "projections": sums,
-    }
+    return GradientOutputs(
+        optimizer=type(optimizer).__name__,
+        values=count,
+        formats=tuple(sorted({str(parameter.grad.dtype).removeprefix("torch.") for parameter in parameters})),
+        norm=square**0.5,
+        depth=sum(parameter.ndim >= _MATRIX for parameter in parameters),
+        terms=max((p.shape[1:].numel() for p in parameters if p.ndim >= _MATRIX), default=1),
+        projections=tuple(sums),
+    )
 
 
 def _whole(gradient: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
 """Inside the program: predicts the syncs of some of its steps on a CUDA device, without one.
 
-The virtual device exists from the import of PyTorch, so that the program chooses it as it would a GPU, to the end of
-the process, whose exit handlers may use it. Syncs are counted over several steps: programs log only now and then. How
-often they do is seen from the conditions that they evaluate in each step (`steptrace.engine.step_counters`).
+The virtual device exists from the import of PyTorch, so that the program chooses it as it would choose a GPU, to the
+end of the process, since exit handlers may use it. Syncs are counted over several steps, because programs log only now
+and then. How often they log is seen from the conditions that they evaluate in each step
+(`steptrace.engine.step_counters`).
 """
 
 import atexit
-import re
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,69 +15,74 @@ from steptrace.engine.frames import hook_fault
 from steptrace.engine.measure import Phases
 from steptrace.engine.step_counters import StepCounters, whole_periods
 from steptrace.estimate.driver import DriverFacts
+from steptrace.foreign_messages import GPU_IS_MISSING
+from steptrace.launch.events import FailedOnVirtualGpu, Fault, GpuMissing
 from steptrace.launch.probe import MeasuredEnd, Probe
-from steptrace.launch.settings import FAULT, MAY_BE_OURS
 from steptrace.predict import Prediction, backend, predict_syncs, threads
 from steptrace.predict.fault import fault_report
-from steptrace.predict.tensor import LIMIT
+from steptrace.predict.limit import CannotFollowError
 from steptrace.rank import from_rank_0
 
-#: What an error begins with that says what cannot be followed.
-_LIMIT: Final = LIMIT.partition("{")[0]
-#: What a program gets that asks for Triton where only the CPU build of PyTorch is.
+#: The advice to a program that needs Triton beside a CPU build of PyTorch.
 _NO_TRITON: Final = (
     "install Triton beside this PyTorch (`pip install triton`, on Linux): CUDA builds bring it, and a prediction of "
     "kernels needs it, but no GPU"
 )
-#: Errors that have nothing to do with a virtual device: a module, a file, a name that is not there.
+#: Errors that a virtual device cannot cause: a missing module, file or name.
 _OF_THE_PROGRAM: Final = (ImportError, OSError, NameError, SyntaxError, KeyboardInterrupt)
-#: Backward passes after which a program whose optimizer takes no step is ended.
+#: A program is ended after so many backward passes without an optimizer step.
 _MOST_PASSES: Final = 500
 _NO_STEPS: Final = (
     f"no optimizer has stepped in {_MOST_PASSES} backward passes. A loss scaler of the program's own may see overflows "
     "and skip all steps: large tensors have no values in a prediction, and what is computed from them is assumed. Try "
     "a smaller loss scale or bfloat16; a program that accumulates more batches than that can call steptrace.step()"
 )
-#: Matches errors about a missing GPU.
-_NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
 
 
 def predict(probe: Probe) -> Phases:
-    """Count syncs over the steps after the warm-up."""
+    """Count the syncs of the steps after the warm-up."""
     settings = probe.settings
     backend.machine.gpus = settings.gpus
-    manager = predict_syncs(driver=None if settings.driver is None else DriverFacts(**settings.driver))
+    driver = None if settings.driver is None else DriverFacts(**settings.driver)
+    # Compiled code matters only to times and graph breaks, and to follow it takes a while.
+    manager = predict_syncs(
+        driver=driver,
+        follow_compiled=settings.follows_compiled or driver is not None,
+        compile_modules=settings.compiles,
+    )
     syncs = manager.__enter__()
     probe.hooks.in_closure = syncs.outside_optimizer
     probe.fault_of = partial(_fault_of, probe)
     probe.finder.on_pass = partial(_end_without_steps, probe)
-    # After all that the program itself registers; threads that are left then find no device, and stop.
+    # These two run after all exit handlers of the program. Threads that still run find no device then, and stop.
     atexit.register(manager.__exit__, None, None, None)
     atexit.register(threads.stop_others)
     by_step: list[int] = []
     warmup: list[int] = []
     counters = StepCounters(syncs.paused)
     complete = Prediction.of(syncs)
-    left, steps = settings.warmup, settings.steps
-    known = False
+    warmup_left, steps = settings.warmup, settings.steps
+    is_period_known = False
+    may_grow = settings.longest_period > 1  # branches on a step counter may ask for more steps
     try:
-        while left or len(by_step) < steps:
-            probe.progress("warm-up", settings.warmup - left, settings.warmup)
-            if not left:
-                probe.progress("followed", len(by_step), steps)
+        while warmup_left or len(by_step) < steps:
+            probe.progress("warm-up", settings.warmup - warmup_left, settings.warmup)
+            if not warmup_left:
+                probe.progress("followed", len(by_step), None if may_grow and not is_period_known else steps)
             before = syncs.total
             step = yield
             syncs.settle()
             counters.step_ends()
             if step.new_leader:  # from now on another optimizer ends the steps: start again
-                left, steps, known = settings.warmup, settings.steps, False
+                warmup_left, steps = settings.warmup, settings.steps
+                is_period_known = False
                 by_step.clear()
                 warmup.clear()
                 counters.stop()
                 counters = StepCounters(syncs.paused)
-            if left:
-                left -= 1
-                # The first step has the set-up before it: weights are copied to the device then.
+            if warmup_left:
+                warmup_left -= 1
+                # The count of the first step would include the set-up before it, which copies weights to the device.
                 set_up = 0 if warmup else syncs.copied_before()
                 warmup.append(syncs.total - before - set_up)
                 syncs.reset()
@@ -87,9 +92,9 @@ def predict(probe: Probe) -> Phases:
                 by_step.append(syncs.total - before)
                 syncs.step_ends()
                 complete = Prediction.of(syncs)
-                if not known and (counters.watched_enough or len(by_step) == steps):
-                    known = True
-                    counters.stop()
+                if not is_period_known and (counters.watched_enough or len(by_step) == steps):
+                    is_period_known = True
+                    counters.counters_known()
                     periods = whole_periods(counters.branches(), least=settings.steps, most=settings.longest_period)
                     steps = from_rank_0(periods, "followed_steps")
         probe.progress("followed", len(by_step), steps)
@@ -100,28 +105,31 @@ def predict(probe: Probe) -> Phases:
             by_step=tuple(by_step),
             warmup_by_step=tuple(warmup),
             branches=tuple(counters.branches()),
+            awaited=tuple(counters.awaited()),
         )
         probe.record["prediction"] = followed.to_json()
 
 
 def _end_without_steps(probe: Probe, passes: int) -> None:
-    """End a program whose optimizer does not step: it could go on for ever, and nothing would be predicted."""
+    """End a program whose optimizer takes no step: it could go on for ever, and nothing would be predicted."""
     if passes < _MOST_PASSES or not probe.finder.has_optimizer:
         return
     probe.finder.on_pass = None
-    probe.mark(FAULT, _NO_STEPS)
+    probe.tell(Fault(_NO_STEPS))
     raise MeasuredEnd(1)
 
 
 def _fault_of(probe: Probe, error: BaseException) -> str | None:
-    """What to report of a limit of predictions or a bug in them; None where the program seems to have failed.
+    """The report on an error by a limit or a bug of predictions; None if the program itself seems to have failed.
 
-    Marks an error that more virtual GPUs may mend, and one that a prediction can have caused by what it computes.
+    Tells the launcher, too, if more virtual GPUs may avoid the error, or if the prediction may have caused it.
     """
     if not isinstance(error, _OF_THE_PROGRAM):
-        probe.mark(MAY_BE_OURS)
-    if _NAMES_GPUS.search(str(error)):
-        probe.mark("lacks_gpus")
+        probe.tell(FailedOnVirtualGpu())
+    if GPU_IS_MISSING.find(error) is not None:
+        probe.tell(GpuMissing())
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "triton":
         return _NO_TRITON
-    return str(error) if str(error).startswith(_LIMIT) else fault_report(error) or hook_fault(error)
+    if isinstance(error, CannotFollowError):
+        return str(error)
+    return fault_report(error) or hook_fault(error)

@@ -1,23 +1,32 @@
-"""How a started program ended: its probe's records as the files of a run, or why there are none. Imports no torch."""
+"""How a started program ended: writes the files of a run, or says why there are none. Imports no torch."""
 
-import json
+import signal
 import statistics
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar
 
 from steptrace import format as fmt
+from steptrace.documents.events import (
+    Event,
+    FailedOnVirtualGpu,
+    Fault,
+    GpuMissing,
+    ModuleMissing,
+    ProbeFailed,
+    Started,
+    Stepped,
+)
 from steptrace.documents.note import Note, note
 from steptrace.documents.prediction import PredictedStep, predicted_step
 from steptrace.documents.probe import MeasuredStep, RankRecord
 from steptrace.documents.run import RunRecord
 from steptrace.engine.files import write_files
 from steptrace.errors import LaunchError
-from steptrace.launch.settings import FAULT, INJECT, MAY_BE_OURS
+from steptrace.launch.settings import INJECT
 from steptrace.processes import in_words
 
-#: A program that ended early needs this many timed steps to count.
+#: The fewest timed steps by which a program that ended early counts as measured.
 _LEAST: Final = 2
 _ADVICE: Final = (
     "steps are counted by calls of torch.optim optimizers: if the program updates its weights in another way, "
@@ -27,21 +36,56 @@ _ITS_OUTPUT: Final = "see the program's own output"
 _ON_CPU: Final = "; if `steptrace run` gets it through on a CPU, the prediction is at fault: please report it"
 _MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a program that starts its ranks itself"
 
+_Kind = TypeVar("_Kind", bound=Event)
+
+
+#: Why a program was stopped: its time limit was over, it ran on after its measurement, or this process got a signal.
+StopReason = Literal["time_limit", "measured", "signal"]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The end of a program that the launcher stopped.
+
+    Attributes:
+        reason: why it was stopped.
+        seconds: for `measured`, how long it ran on after its last measured step.
+        signal: for `signal`, the number of the signal.
+    """
+
+    reason: StopReason
+    seconds: float | None = None
+    signal: int | None = None
+
 
 @dataclass(frozen=True)
 class Launched:
-    """How a program ended, and the probe's records, one a rank in order. `stopped`: why we stopped it, or None."""
+    """How a program ended, and what its processes left.
+
+    Attributes:
+        exit_code: the program's exit code; negative if a signal ended it.
+        stopped: why the launcher stopped it; None if it ended by itself.
+        ranks: the probe's records, one a rank, in order.
+        out: the folder with the ranks' files.
+        events: the events that its processes reported, in order.
+        predicted: whether it was followed on a virtual GPU.
+    """
 
     exit_code: int
-    stopped: str | None
+    stopped: Stop | None
     ranks: tuple[RankRecord, ...]
     out: Path
-    #: Python processes that had the probe on their path; those that imported PyTorch are among them.
-    started: int
-    #: Errors in the probe itself.
-    failures: tuple[str, ...]
-    #: Whether it was followed on a virtual GPU.
+    events: tuple[Event, ...] = ()
     predicted: bool = False
+
+    def events_of(self, kind: type[_Kind]) -> list[_Kind]:
+        """Its events of one kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def stepped(self) -> bool:
+        """Whether any of its processes has made a step."""
+        return bool(self.events_of(Stepped))
 
     @property
     def complete(self) -> bool:
@@ -49,8 +93,13 @@ class Launched:
         return bool(self.ranks) and all(rank.state == "complete" for rank in self.ranks)
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the launcher stopped it since a signal asked for that, such as Ctrl-C."""
+        return self.stopped is not None and self.stopped.reason == "signal"
+
+    @property
     def failed(self) -> bool:
-        """Whether it ended before that with an error."""
+        """Whether it ended with an error, before the measurement was complete."""
         return not self.complete and self.exit_code != 0
 
 
@@ -59,15 +108,21 @@ def require_steps(launched: Launched) -> None:
 
     Raises:
         LaunchError: the probe was not loaded, or failed, or saw no step.
+        KeyboardInterrupt: Ctrl-C ended it before it made one.
     """
     failed = next((rank.error for rank in launched.ranks if rank.state == "failed"), None)
-    if failed is None and not launched.ranks and launched.failures:
-        failed = launched.failures[0]
+    if failed is None and launched.ranks:
+        return
+    if failed is None and launched.interrupted:  # no advice: it did what it was told
+        if launched.stopped == Stop("signal", signal=signal.SIGINT):
+            raise KeyboardInterrupt
+        raise LaunchError("no step was timed before that", where=ended(launched))
+    failures = launched.events_of(ProbeFailed)
+    if failed is None and failures:
+        failed = failures[0].error
     if failed is not None:
         raise LaunchError(f"steptrace failed in the program: {failed.strip()}", where=ended(launched))
-    if launched.ranks:
-        return
-    if launched.started == 0:
+    if not launched.events_of(Started):
         raise LaunchError(
             "steptrace was not loaded into the program",
             where=ended(launched),
@@ -75,10 +130,13 @@ def require_steps(launched: Launched) -> None:
             next_step="check whether the command starts Python with -I, -E or -S, or runs in a container or on another "
             f"machine; a command that sets PYTHONPATH must put {INJECT} first",
         )
-    if any(launched.out.glob("stepped.*")):
+    if launched.stepped:
         if launched.stopped is not None:
-            where, next_step = "the program was stopped", "fewer --warmup steps, or more time"
-            raise LaunchError(f"{launched.stopped}, before a step was timed", where=where, next_step=next_step)
+            raise LaunchError(
+                f"{_stop_in_words(launched.stopped)}, before a step was timed",
+                where="the program was stopped",
+                next_step="fewer --warmup steps, or more time",
+            )
         raise LaunchError(
             "its process made a step and left no record: it ended by a signal or os._exit, or could not write",
             where=ended(launched),
@@ -87,55 +145,53 @@ def require_steps(launched: Launched) -> None:
         )
     next_step = _ADVICE
     if launched.failed and launched.stopped is None:
-        next_step = why(launched) + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
+        next_step = why(launched) + (_MORE_GPUS if launched.events_of(GpuMissing) else "")
     raise LaunchError("no training step was seen", where=ended(launched), next_step=next_step)
 
 
 def why(launched: Launched) -> str:
-    """Where to look for the cause of a failure; for a bug in steptrace, what to report."""
+    """The advice on a failed program: where to look for the cause, or what to report if it is a bug of steptrace."""
     if (report := fault(launched)) is not None:
         return report
-    if (lacking := _lacking(launched)) is not None:
-        module, python = lacking
-        own = "start the program with the interpreter of its own environment, such as .venv/bin/python"
-        return f"{python} has no module '{module}': install it there, or {own}"
-    may_be_ours = launched.predicted and any(launched.out.glob(f"{MAY_BE_OURS}.*"))
+    if missing := launched.events_of(ModuleMissing):
+        advice = "start the program with the interpreter of its own environment, such as .venv/bin/python"
+        return f"{missing[0].python} has no module '{missing[0].module}': install it there, or {advice}"
+    may_be_ours = launched.predicted and bool(launched.events_of(FailedOnVirtualGpu))
     return _ITS_OUTPUT + (_ON_CPU if may_be_ours else "")
 
 
-def _lacking(launched: Launched) -> tuple[str, str] | None:
-    """The module whose lack has ended the program, and the interpreter that lacks it; None where it was not that."""
-    for file in sorted(launched.out.glob("lacks.*")):
-        with suppress(OSError, ValueError, KeyError):
-            found = json.loads(file.read_text(encoding="utf-8"))
-            return str(found["module"]), str(found["python"])
-    return None
-
-
 def fault(launched: Launched) -> str | None:
-    """What to report where steptrace has made the program fail; None where it has not."""
-    files = sorted(launched.out.glob(f"{FAULT}.*"))
-    return files[0].read_text(encoding="utf-8") if files else None
+    """The report on the bug or limit of steptrace by which the program failed; None if there was none."""
+    faults = launched.events_of(Fault)
+    return faults[0].report if faults else None
 
 
 def ended(launched: Launched) -> str:
-    """How the program ended, for messages."""
-    if launched.stopped:
-        return f"the program was stopped: {launched.stopped}"
+    """How the program ended, as a clause for messages."""
+    if launched.stopped is not None:
+        return f"the program was stopped: {_stop_in_words(launched.stopped)}"
     return f"the program ended with {in_words(launched.exit_code)}"
 
 
-#: What the record of a program that belongs to no study says of it.
+def _stop_in_words(stop: Stop) -> str:
+    if stop.reason == "signal":
+        return f"signal {stop.signal}"
+    if stop.seconds is not None:
+        return f"it went on for {fmt.plain(stop.seconds)} s after its last step was measured"
+    return "its time limit was reached"
+
+
+#: The labels in the record of a program that belongs to no study.
 _OF_NO_STUDY: Final = {"study": "run", "variant": "program", "repeat": 0, "seed": 0, "digest": "", "scale": "auto"}
 
 
 def write_results(launched: Launched, run_dir: Path, program: dict[str, Any], **labels: Any) -> RunRecord:
-    """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`.
+    """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`; return the record.
 
     Args:
         launched: a program that made steps (`require_steps`).
         run_dir: the run's folder.
-        program: the program as the record's config names it.
+        program: the program, for the key `program` of the record's config.
         labels: study, variant, repeat, seed, digest and scale of the record.
 
     Raises:
@@ -178,7 +234,7 @@ def timed(rank: RankRecord) -> list[MeasuredStep]:
 
 
 def _batch(rank: RankRecord) -> dict[str, Any]:
-    """Samples in a batch and batches in a step, as in most timed steps; without those that vary."""
+    """The samples of a batch and the batches of a step, by the most frequent timed step; without figures that vary."""
     rows = timed(rank)
     batches = statistics.mode(row.batches for row in rows)
     samples = statistics.mode(row.samples for row in rows if row.batches == batches)
@@ -189,7 +245,7 @@ def _batch(rank: RankRecord) -> dict[str, Any]:
 
 
 def _notes(launched: Launched) -> tuple[Note, ...]:
-    """What only a program's own steps can lack."""
+    """The notes on steps that were skipped and on a program that ended early."""
     rows, notes = timed(launched.ranks[0]), list[Note]()
     if skipped := sum(row.skipped for row in rows):
         notes.append(note("steps_skipped", steps=skipped))

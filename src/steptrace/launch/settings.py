@@ -1,44 +1,60 @@
-"""Settings of the probe, and the names of the files that it leaves for the launcher. Standard library only."""
+"""The settings of the probe, and the names of files that it shares with the launcher. Standard library only."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-#: On the path of the program's processes, for its `sitecustomize.py`.
+#: The folder of the `sitecustomize.py` that the program's processes import.
 INJECT: Final = Path(__file__).with_name("inject")
 #: The environment variable that holds the settings, as JSON.
 VARIABLE: Final = "STEPTRACE_LAUNCH"
-#: Once this file exists, newly started processes are left alone.
+#: The launcher makes this file at the end of the measurement. Processes that start later get no probe.
 OVER: Final = "over"
-#: The file with the program's progress: `warm-up 10/10, timed 12/30`.
-PROGRESS: Final = "progress"
-#: The file that says what made a program fail where it is not the program: a bug in steptrace, or a limit of it.
-FAULT: Final = "fault"
+#: The file to which the program's processes append events, one in each line (`steptrace.launch.events`).
+EVENTS: Final = "events.jsonl"
 
-#: The file that says that a prediction may have made the program fail.
-MAY_BE_OURS: Final = "may_be_ours"
+#: Files of memory snapshots, by rank: one at the end of the steps, one when an allocation failed.
+SNAPSHOT: Final = "rank{rank}.pickle"
+SNAPSHOT_OUT_OF_MEMORY: Final = "rank{rank}-out-of-memory.pickle"
 
-#: Steps of a program that are followed for a prediction, and for one that a budget or a gate rests on.
+#: How many steps of a program a prediction follows.
 PREDICTED_STEPS: Final = 4
+#: How many it follows if a budget or a gate depends on them.
 JUDGED_STEPS: Final = 24
-#: More are followed where the program branches on a step counter: whole periods, if they are not longer than this.
+#: If the program branches on a step counter, whole periods of the branch are followed. This is the longest period.
 PERIOD_FOLLOWED: Final = 24
-PERIOD_JUDGED: Final = 120
 
 Mode = Literal["measure", "predict", "outputs", "capture"]
 
 
 @dataclass(frozen=True)
 class LaunchSettings:
-    """What the probe does: `steps` after `warmup` others, and in mode `measure` `profile` more under the profiler.
+    """The settings of the probe.
 
-    Warm-up and timed steps each end after `at_most_s` seconds, if it is given, with at least five timed steps. `out` is
-    the folder that the probe writes into, `captures` in mode `capture` that of the traces asked for, `gpus` in mode
-    `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one. In that mode
-    `longest_period` lets more than `steps` steps be followed: whole periods of the program's branches on a step
-    counter, where a period is not longer than so many steps. `driver` is what the virtual GPU says of itself, the
-    fields of `steptrace.estimate.driver.DriverFacts`; None: those of the usual one.
-    After `limit_s` seconds the launcher interrupts the program, as Ctrl-C does; None: never.
+    Attributes:
+        out: the folder that the probe writes into.
+        mode: what is done with the steps.
+        warmup: steps before those that are measured, followed or compared.
+        steps: steps that are measured, followed or compared.
+        profile: in mode `measure`, steps after them that the profiler records; 0: none.
+        profile_warmup: steps under the profiler before those that it records.
+        stacks: whether the profiler records Python stacks.
+        shapes: whether it records the shapes of operators' inputs.
+        memory: whether it records allocations.
+        at_most_s: seconds after which the warm-up ends, and again the timed steps if five are timed; None: no limit.
+        captures: in mode `capture`, the folder of the traces.
+        gpus: in mode `predict`, how many GPUs the virtual machine has; None: as many as the program starts ranks.
+        limit_s: seconds after which the launcher interrupts the program, as Ctrl-C does; None: no limit.
+        longest_period: in mode `predict`, if the program branches on a step counter, more than `steps` steps are
+            followed: whole periods of the branch, unless a period has more steps than this.
+        driver: in mode `predict`, the properties of the virtual GPU, as fields of
+            `steptrace.estimate.driver.DriverFacts`; None: those of the default GPU.
+        memory_snapshot: in mode `measure`, whether the history of GPU memory is recorded, and snapshots are written
+            into `out`.
+        follows_compiled: in mode `predict`, whether to find the kernels and graph breaks of the code that the program
+            compiles, even if no estimate needs them.
+        compiles: in mode `predict`, whether to find which kernels the program's modules would have if they were
+            compiled.
     """
 
     out: str
@@ -46,9 +62,16 @@ class LaunchSettings:
     warmup: int = 10
     steps: int = 30
     profile: int = 3
+    profile_warmup: int = 2
+    stacks: bool = True
+    shapes: bool = True
+    memory: bool = True
     at_most_s: float | None = None
     captures: str = "captures"
     gpus: int | None = None
     limit_s: float | None = None
     longest_period: int = 1
     driver: dict[str, Any] | None = None
+    memory_snapshot: bool = False
+    follows_compiled: bool = False
+    compiles: bool = False

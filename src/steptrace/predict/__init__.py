@@ -1,4 +1,4 @@
-"""Which syncs one training step would make on a CUDA device, predicted without one.
+"""Predicts the syncs that a training step would make on a CUDA device, without one.
 
 from steptrace.predict import predict_syncs
 
@@ -6,11 +6,16 @@ with predict_syncs() as syncs:
     step()
 print(syncs.total, syncs.sites, syncs.unknown)
 
-Needs PyTorch and the standard library only, but for `steptrace.predict.main`, which needs Hydra.
+Needs PyTorch and the standard library only; `steptrace.predict.main` needs Hydra, too.
 """
 
-from steptrace.predict.recorder import Prediction, Site, Syncs, Unknown
-from steptrace.predict.reroute import predict_syncs
-from steptrace.predict.rule import Rule
+from steptrace.extras import named
 
-__all__ = ["Prediction", "Rule", "Site", "Syncs", "Unknown", "predict_syncs"]
+try:
+    from steptrace.predict.reroute import predict_syncs
+    from steptrace.predict.sync_rule import SyncRule
+    from steptrace.predict.syncs import Prediction, Site, Syncs, Unknown
+except ModuleNotFoundError as error:  # an installation without PyTorch
+    raise named(error) from None
+
+__all__ = ["Prediction", "Site", "SyncRule", "Syncs", "Unknown", "predict_syncs"]

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from steptrace.predict import backend, cuda_classes, products, recurrent
+from steptrace.predict import backend, cuda_classes, products, recurrent, spectral
 from steptrace.predict.attention import attention
 from steptrace.predict.memory import UNFINISHED
-from steptrace.predict.pytorch import TensorBase
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.pytorch import TensorBase, aten
+from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 from steptrace.predict.threads import stop_if_ended
 from steptrace.torch_names import private
@@ -30,7 +30,10 @@ _READ_IN_PYTHON = {"numpy", "tolist", "__array__", "__dlpack__"}
 #: How modules and other libraries read the arguments of `to`.
 _PARSE_TO: Any = private("torch._C._nn._parse_to")
 _ONE_HOT: Any = private("torch._C._nn.one_hot")
+_EIGVALS: Any = aten("_linalg_eigvals")
+_CROSS_ENTROPY: Any = private("torch._C._nn.cross_entropy_loss")
 _ATTENTION: Any = private("torch._C._nn.scaled_dot_product_attention")
+_CHECK_SPARSE: Any = private("torch._validate_sparse_coo_tensor_args")
 
 
 class Reroute(TorchFunctionMode):
@@ -69,6 +72,8 @@ class Reroute(TorchFunctionMode):
                 args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
         if UNFINISHED and kind in _READ_IN_PYTHON and not is_virtual(args[0]) and Syncs.active is not None:
             Syncs.active.reads(f"Tensor.{kind}", args[:1])
+        if type(kwargs.get("generator")) is cuda_classes.DefaultGenerator:
+            kwargs["generator"] = None
         func, inside = _called(func)
         if inside is None or func in self._inside:  # a method that calls its base class's comes by again
             if func is not _PARSE_TO:  # which only reads them
@@ -84,7 +89,7 @@ class Reroute(TorchFunctionMode):
                 return _as_named(func(*args, **kwargs))
             except RuntimeError as error:
                 raise backend.as_of_cuda(error) from error.__cause__
-        # Of functions in Python those that they call come by, so that what they do with a device sees "cuda".
+        # The functions that a Python function calls come here, too, so that they see "cuda" as a device.
         self._inside.append(func)
         try:
             with self:
@@ -94,7 +99,7 @@ class Reroute(TorchFunctionMode):
 
 
 def _as_named(result: Any) -> Any:
-    """What C++ has returned, with devices as the program names them."""
+    """A result of C++, with devices named as in the program."""
     if type(result) is torch.device:
         return backend.cuda_device(result.index) if result.type == backend.DEVICE_TYPE else result
     if type(result) is tuple and any(type(value) is torch.device for value in result):
@@ -130,15 +135,15 @@ def _called(func: Any) -> tuple[Any, Callable[..., Any] | None]:
 
 
 def _without_question(func: Any) -> Callable[..., Any] | None:
-    """A copy of one of PyTorch's Python functions that does not ask whether a mode wants to replace it.
+    """A copy of one of PyTorch's Python functions that skips the check for `__torch_function__` modes.
 
-    This mode has just been asked. While a mode is asked, PyTorch leaves it out. Then "cuda" would mean nothing to the
-    functions called within, nor to the program's own hooks in a backward pass. Entering the mode again would ask again,
-    without end, and PyTorch has no way to decline: what a mode returns is the result.
+    PyTorch has just asked this mode, and it leaves a mode out while it asks it. So "cuda" would mean nothing to the
+    functions that the function calls, nor to the program's hooks in a backward pass. To enter the mode again does not
+    help: PyTorch would ask it again without end, and a mode cannot decline, since whatever it returns is the result.
 
-    The copy has globals of its own, in which `has_torch_function` and its like say no. These names are not replaced in
-    PyTorch's modules, since `torch.jit.script` knows them by their identity: a program that scripts a module meanwhile
-    would fail. None for a function that is not written in Python, or does not ask.
+    The copy has its own globals, in which `has_torch_function` and the like return False. They are not replaced in
+    PyTorch's modules, because `torch.jit.script` knows them by identity, and a program that scripts a module would
+    fail. None for a function that is not written in Python, or that has no such check.
     """
     while hasattr(func, "__wrapped__") and not func.__globals__["__name__"].startswith("torch."):
         func = func.__wrapped__  # someone's wrapper: PyTorch's own function inside it asks, so the wrapper has run
@@ -198,20 +203,71 @@ def _one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     if not is_virtual(input):
         made: Tensor = _ONE_HOT(input, num_classes)
         return made
+    if input.dtype is not torch.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     classes = int(input.max().item()) + 1 if num_classes == -1 else num_classes
     return input.new_zeros((*input.shape, classes)).scatter_(-1, input.unsqueeze(-1), 1)
 
 
-#: What is called in place of a function.
+def _eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:  # noqa: N803 - PyTorch's name
+    """Without the eigenvectors, unless a gradient needs them; for a subclass C++ computes them always."""
+    if out is not None or _EIGVALS is None or not is_virtual(A) or (A.requires_grad and torch.is_grad_enabled()):
+        made: Tensor = torch.linalg.eigvals(A, out=out)
+        return made
+    without: Tensor = _EIGVALS(A)
+    return without
+
+
+def _cross_entropy(
+    scores: Tensor,
+    labels: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Smoothed labels with weights, as in `aten/src/ATen/native/LossNLL.cpp`: CUDA selects the weights of the labels
+    that are not ignored, and the host waits for their number; for a subclass C++ masks them instead.
+    """
+    is_selected = weight is not None and label_smoothing > 0 and reduction == 1 and not labels.is_floating_point()
+    if weight is None or not is_selected or not is_virtual(scores):
+        made: Tensor = _CROSS_ENTROPY(scores, labels, weight, reduction, ignore_index, label_smoothing)
+        return made
+    classes = 0 if scores.dim() == 1 else 1
+    logs = scores.log_softmax(classes)
+    loss = nn.functional.nll_loss(logs, labels, weight, ignore_index=ignore_index)
+    shape = [-1 if axis == classes else 1 for axis in range(logs.dim())]
+    smooth = -(logs * weight.view(shape)).sum(classes)
+    ignored = labels == ignore_index
+    smooth.masked_fill_(ignored, 0.0)
+    smooth = smooth.sum() / weight.gather(0, labels.masked_select(~ignored).flatten()).sum()
+    return (1 - label_smoothing) * loss + smooth * (label_smoothing / logs.size(classes))
+
+
+def _check_sparse(*parts: Any, **options: Any) -> None:
+    """The check of a sparse tensor's parts when it is loaded; C++ calls a kernel of the device past all dispatch."""
+    _CHECK_SPARSE(*(part._inner if is_virtual(part) else part for part in parts), **options)
+
+
+#: The replacements of functions.
 _REPLACED: dict[Any, Callable[..., Any]] = {
     torch.ctc_loss: _ctc_loss,
+    torch.linalg.eigvals: _eigvals,
     torch.tensor: _from_data(torch.tensor),
     torch.as_tensor: _from_data(torch.as_tensor),
     torch.asarray: _from_data(torch.asarray),
     Tensor.new_tensor: _from_data(Tensor.new_tensor),
     **products.REPLACED,
     **recurrent.REPLACED,
+    **spectral.REPLACED,
     **{
-        function: called for function, called in ((_ATTENTION, attention), (_ONE_HOT, _one_hot)) if function is not None
+        function: called
+        for function, called in (
+            (_ATTENTION, attention),
+            (_ONE_HOT, _one_hot),
+            (_CROSS_ENTROPY, _cross_entropy),
+            (_CHECK_SPARSE, _check_sparse),
+        )
+        if function is not None
     },
 }

@@ -1,22 +1,25 @@
 """scaled_dot_product_attention as a GPU runs it: the fused operator that CUDA chooses, with values from the CPU.
 
-What each fused operator takes is to be read in `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`. The first is
-chosen that is switched on and takes the tensors on the GPU that is named, in PyTorch's own order: flash attention, the
-memory-efficient one, plain products, cuDNN's. (On Hopper and Blackwell, PyTorch with a cuDNN of 9.15 or later begins
-with cuDNN's.) Dropout inside of any is left out of the values.
+Which tensors each fused operator takes is written in `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`. PyTorch
+tries them in an order of its own: flash attention, the memory-efficient one, plain products, cuDNN's. On data center
+GPUs of the generations Hopper and Blackwell, PyTorch for CUDA 13 begins with cuDNN's. The first one is chosen that is
+switched on and takes the tensors on the named GPU. The values are computed without dropout.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from steptrace.predict.backend import DEVICE_TYPE, Replacements, machine
+from steptrace.predict.limit import cannot_follow
 from steptrace.predict.on_host import gradients
-from steptrace.predict.pytorch import aten, substitute_table
-from steptrace.predict.tensor import LIMIT, is_virtual, is_wrapper
-from steptrace.torch_names import has, private
+from steptrace.predict.pytorch import aten, replacing, substitute_table
+from steptrace.predict.tensor import is_virtual, is_wrapper
+from steptrace.torch_names import private
 
 _PLAIN: Any = private("torch._C._nn.scaled_dot_product_attention")
 _MATH: Any = aten("_scaled_dot_product_attention_math")
@@ -25,12 +28,24 @@ _FLASH: Any = aten("_scaled_dot_product_flash_attention")
 _CUDNN: Any = aten("_scaled_dot_product_cudnn_attention")
 #: PyTorch's numbers of the forms of attention, in the order in which it tries them; plain products where it has none.
 _ORDER: Final[Callable[[], Any]] = private("torch._C._get_sdp_priority_order") or (lambda: (0,))
+#: The order in which a program begins.
+_USUAL_ORDER: Final = tuple(_ORDER())
+#: Major numbers of the capabilities of GPUs on which PyTorch begins with cuDNN's, since PyTorch 2.10 for CUDA 13.
+_CUDNN_FIRST: Final = (9, 10)
+_CUDNN_NUMBER: Final = 3
+#: Set to 1, it keeps the usual order.
+_CUDNN_LAST: Final = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
 _HALF: Final = (torch.float16, torch.bfloat16)
 #: The memory-efficient operator takes heads of a multiple of so many elements, by their bytes.
 _MULTIPLE: Final = {4: 4, 2: 8}
 #: Flash attention pads heads to a multiple of this; cuDNN takes such heads only.
 _MULTIPLE_OF_HALF: Final = 8
 _LARGEST_HEAD: Final = 256
+#: cuDNN's largest heads on Hopper, and on other GPUs; and the two sizes, of keys and of values, that it takes on
+#: Blackwell beside.
+_LARGEST_HOPPER = 256
+_LARGEST_CUDNN = 128
+_BLACKWELL_HEADS = (192, 128)
 #: Shares of dropout that cuDNN knows.
 _DROPOUTS: Final = 16
 #: The memory-efficient operator pads what it keeps for the backward pass to a multiple of this.
@@ -39,7 +54,7 @@ _ALIGNED: Final = 8
 
 
 class _Call(NamedTuple):
-    """What is attended to, by tensors of four dimensions on the device."""
+    """The arguments of one attention, with tensors of four dimensions on the device."""
 
     query: Tensor
     key: Tensor
@@ -61,8 +76,10 @@ class _Call(NamedTuple):
 
     def may_be_fused(self) -> bool:
         """Whether any fused operator may take the tensors."""
-        shapes = all(one.dim() == 4 and one.numel() > 0 and one.stride(-1) == 1 for one in self.tensors)
-        return shapes and (self.enable_gqa or not self.is_grouped) and len({one.dtype for one in self.tensors}) == 1
+        shapes = all(tensor.dim() == 4 and tensor.numel() > 0 and tensor.stride(-1) == 1 for tensor in self.tensors)
+        return (
+            shapes and (self.enable_gqa or not self.is_grouped) and len({tensor.dtype for tensor in self.tensors}) == 1
+        )
 
     def is_half(self) -> bool:
         """Whether the tensors have 16 bits."""
@@ -70,7 +87,7 @@ class _Call(NamedTuple):
 
     def has_heads_of(self, multiple: int, most: int | None = None) -> bool:
         """Whether heads have a multiple of so many elements, and at most so many."""
-        sizes = {one.shape[-1] for one in self.tensors}
+        sizes = {tensor.shape[-1] for tensor in self.tensors}
         return all(size % multiple == 0 and (most is None or size <= most) for size in sizes)
 
 
@@ -90,49 +107,65 @@ def attention(  # noqa: PLR0913 - torch's own
         RuntimeError: no operator that is switched on takes the tensors; PyTorch's own words.
     """
     if query.is_nested and query.device.type != "cpu":
-        raise NotImplementedError(LIMIT.format("scaled_dot_product_attention of nested tensors", "pad them"))
+        raise cannot_follow("scaled_dot_product_attention of nested tensors", "pad them")
     tensors = [query, key, value]
-    made: Tensor
+    output: Tensor
     if not all(map(_is_on_device, tensors)):
-        made = _PLAIN(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        return made
+        output = _PLAIN(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return output
     if torch.is_autocast_enabled("cuda"):
         tensors = [tensor.to(torch.get_autocast_dtype("cuda")) for tensor in tensors]
     query, key, value = tensors
-    call = _Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    for number in _ORDER():
+    return _attended(_Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa), _order())
+
+
+def of_fakes(  # noqa: PLR0913 - torch's own
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 - torch's own
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002
+) -> Tensor:
+    """The same for tensors without values, while code is compiled."""
+    tensors = [query, key, value]
+    if torch.is_autocast_enabled(DEVICE_TYPE):
+        tensors = [tensor.to(torch.get_autocast_dtype(DEVICE_TYPE)) for tensor in tensors]
+    query, key, value = tensors
+    return _attended(_Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa), tuple(_ORDER()))
+
+
+def _attended(call: _Call, order: Sequence[int]) -> Tensor:
+    """The result of the first form of attention that is switched on and takes the tensors.
+
+    Raises:
+        RuntimeError: there is none. The message is PyTorch's.
+    """
+    for number in order:
         backend = _BACKENDS.get(number)
         if backend is not None and backend.is_enabled() and backend.takes(call):
-            made = backend.attend(call)
-            return made
+            output: Tensor = backend.attend(call)
+            return output
     raise RuntimeError("No available kernel. Aborting execution.")
 
 
 def replacements() -> Replacements:
-    """What a program is told that asks which fused operator takes its tensors."""
+    """The replacements of the functions that say which fused operator takes some tensors."""
     return {
-        **{
-            (torch._C, name): lambda: True  # whatever the GPU
-            for name in ("_is_flash_attention_available",)
-            if has(f"torch._C.{name}")
-        },
-        **{
-            (torch._C, name): _answering(private(f"torch._C.{name}"), takes)
-            for name, takes in (
-                ("_can_use_flash_attention", _takes_flash),
-                ("_can_use_mem_efficient_attention", _takes_efficient),
-                ("_can_use_cudnn_attention", _takes_cudnn),
-            )
-            if has(f"torch._C.{name}")
-        },
+        **replacing("torch._C._is_flash_attention_available", lambda _: lambda: True),  # whatever the GPU
+        **replacing("torch._C._can_use_flash_attention", partial(_answering, takes=_takes_flash)),
+        **replacing("torch._C._can_use_mem_efficient_attention", partial(_answering, takes=_takes_efficient)),
+        **replacing("torch._C._can_use_cudnn_attention", partial(_answering, takes=_takes_cudnn)),
     }
 
 
-def _answering(own: Callable[..., bool], takes: Callable[[_Call], bool]) -> Callable[..., bool]:
+def _answering(original: Callable[..., bool], takes: Callable[[_Call], bool]) -> Callable[..., bool]:
     def can_use(params: Any, debug: bool = False) -> bool:  # noqa: FBT001, FBT002 - torch's own
         tensors = params.query, params.key, params.value
         if not all(map(is_virtual, tensors)):
-            return own(params, debug)
+            return original(params, debug)
         return takes(_Call(*tensors, params.attn_mask, params.dropout, params.is_causal, None, params.enable_gqa))
 
     return can_use
@@ -145,8 +178,15 @@ def _is_on_device(value: Any) -> bool:
     return is_wrapper(type(value)) and not value.is_nested and value.device.type in (DEVICE_TYPE, "cuda")
 
 
+def _order() -> tuple[int, ...]:
+    """The numbers of the forms in the order in which they are tried: the program's, or that of the GPU."""
+    order = tuple(_ORDER())
+    first = machine.driver.capability[0] in _CUDNN_FIRST and os.environ.get(_CUDNN_LAST) != "1"
+    return (_CUDNN_NUMBER, *order) if first and order == _USUAL_ORDER else order
+
+
 def _takes_flash(call: _Call) -> bool:
-    sizes = {one.shape[-1] for one in call.tensors}
+    sizes = {tensor.shape[-1] for tensor in call.tensors}
     square = not call.is_causal or call.query.shape[-2] == call.key.shape[-2]
     fits = len(sizes) == 1 and max(sizes) <= _LARGEST_HEAD and square
     return machine.driver.is_ampere and call.may_be_fused() and call.is_half() and call.mask is None and fits
@@ -164,10 +204,22 @@ def _takes_cudnn(call: _Call) -> bool:
         machine.driver.is_ampere
         and call.may_be_fused()
         and call.is_half()
-        and call.has_heads_of(_MULTIPLE_OF_HALF, _LARGEST_HEAD)
+        and call.has_heads_of(_MULTIPLE_OF_HALF)
+        and _has_heads_for_cudnn(call)
     ):
         return False
-    return (call.dropout * _DROPOUTS).is_integer() and call.key.shape[-2] != 1
+    if torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled():
+        return False
+    drops_for_one = call.dropout and call.query.shape[-2] == 1
+    return (call.dropout * _DROPOUTS).is_integer() and call.key.shape[-2] != 1 and not drops_for_one
+
+
+def _has_heads_for_cudnn(call: _Call) -> bool:
+    sizes = call.query.shape[-1], call.value.shape[-1]
+    major, minor = machine.driver.capability
+    if major in _CUDNN_FIRST[1:] and sizes == _BLACKWELL_HEADS:
+        return True
+    return max(sizes) <= (_LARGEST_HOPPER if (major, minor) == (9, 0) else _LARGEST_CUDNN)
 
 
 def _attend_plainly(call: _Call) -> Any:
@@ -180,9 +232,9 @@ def _attend_flash(call: _Call) -> Any:
     size = call.query.shape[-1]
     missing = -size % _MULTIPLE_OF_HALF
     scale = size**-0.5 if call.scale is None and missing else call.scale
-    tensors = [torch.nn.functional.pad(one, (0, missing)) if missing else one for one in call.tensors]
-    made = _FLASH(*tensors, call.dropout, call.is_causal, scale=scale)[0]
-    return made[..., :size] if missing else made
+    tensors = [torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor for tensor in call.tensors]
+    output = _FLASH(*tensors, call.dropout, call.is_causal, scale=scale)[0]
+    return output[..., :size] if missing else output
 
 
 def _attend_efficient(call: _Call) -> Any:
@@ -216,7 +268,7 @@ class _Backend(NamedTuple):
     attend: Callable[[_Call], Any]
 
 
-#: By PyTorch's number of the backend (`SDPBackend`).
+#: The functions that compute a form of attention, by PyTorch's number of it (`SDPBackend`).
 _BACKENDS: Final = {
     number: _Backend(is_enabled, takes, attend)
     for number, is_enabled, operator, takes, attend in (
@@ -248,15 +300,15 @@ def _efficient(  # noqa: PLR0913
     *,
     scale: float | None = None,
 ) -> Any:
-    (made,) = _on_host(is_causal, scale)(query, key, value, bias)
+    (output,) = _on_host(is_causal, scale)(query, key, value, bias)
     rows = -(-query.shape[2] // _PADDED) * _PADDED if compute_log_sumexp else 0
-    return made, torch.zeros(*query.shape[:2], rows, device=query.device), *_seeds(query)
+    return output, torch.zeros(*query.shape[:2], rows, device=query.device), *_seeds(query)
 
 
 def _efficient_backward(grad: Tensor, *rest: Any, scale: float | None = None) -> Any:
     mask, *is_causal = rest[9:]
-    *made, of_bias = gradients(_on_host(any(is_causal), scale), rest[:4], (grad,))
-    return *map(_heads_inside, made), of_bias if mask[3] else None
+    *of_tensors, of_bias = gradients(_on_host(any(is_causal), scale), rest[:4], (grad,))
+    return *map(_heads_inside, of_tensors), of_bias if mask[3] else None
 
 
 def _flash(
@@ -268,9 +320,9 @@ def _flash(
     *_: Any,
     scale: float | None = None,
 ) -> Any:
-    (made,) = _on_host(is_causal, scale)(query, key, value)
+    (output,) = _on_host(is_causal, scale)(query, key, value)
     sums, none = torch.zeros(query.shape[:3], device=query.device), query.new_empty(0)
-    return made, sums, None, None, query.shape[2], key.shape[2], *_seeds(query), none
+    return output, sums, None, None, query.shape[2], key.shape[2], *_seeds(query), none
 
 
 def _flash_backward(grad: Tensor, *rest: Any, scale: float | None = None) -> Any:
@@ -288,10 +340,10 @@ def _cudnn(  # noqa: PLR0913
     *_: Any,
     scale: float | None = None,
 ) -> Any:
-    (made,) = _on_host(is_causal, scale)(query, key, value, bias)
+    (output,) = _on_host(is_causal, scale)(query, key, value, bias)
     sums = torch.zeros(*query.shape[:3], 1 if compute_log_sumexp else 0, device=query.device)
-    made = torch.empty_like(query, dtype=made.dtype).copy_(made) if made.shape == query.shape else made
-    return made, sums, None, None, query.shape[2], key.shape[2], *_seeds(query), None
+    output = torch.empty_like(query, dtype=output.dtype).copy_(output) if output.shape == query.shape else output
+    return output, sums, None, None, query.shape[2], key.shape[2], *_seeds(query), None
 
 
 def _cudnn_backward(grad: Tensor, *rest: Any, scale: float | None = None) -> Any:
@@ -301,13 +353,13 @@ def _cudnn_backward(grad: Tensor, *rest: Any, scale: float | None = None) -> Any
 
 
 def _on_host(is_causal: bool, scale: float | None) -> Callable[..., tuple[Tensor]]:  # noqa: FBT001
-    """What gives the result on the CPU, of any type by products of float32."""
+    """A function that computes the result on the CPU; it uses float32 products for all number formats."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> tuple[Tensor]:
-        wide = [None if one is None else one.float() for one in (query, key, value, bias)]
+        wide = [None if tensor is None else tensor.float() for tensor in (query, key, value, bias)]
         grouped = query.shape[1] != key.shape[1]
-        made = _MATH(*wide, 0.0, is_causal and bias is None, scale=scale, enable_gqa=grouped)[0]
-        return (_heads_inside(made.to(query.dtype)),)
+        output = _MATH(*wide, 0.0, is_causal and bias is None, scale=scale, enable_gqa=grouped)[0]
+        return (_heads_inside(output.to(query.dtype)),)
 
     return attend
 

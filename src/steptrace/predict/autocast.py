@@ -32,7 +32,7 @@ FLOAT32 = (
     "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
     "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp", "norm.Scalar",
 )  # fmt: skip
-#: Give float32 without a cast before them, unless a program names their result's type.
+#: Operators that return float32 without a cast of their inputs, unless the program names the type of the result.
 FLOAT32_RESULT = ("prod", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum", "sum.dim_IntList")
 
 _AUTOCAST = "AutocastPrivateUse1"
@@ -51,12 +51,17 @@ def _casting(name: str, dtype: torch.dtype | None) -> Any:
             target = torch.get_autocast_dtype(DEVICE_TYPE) if dtype is None else dtype
 
             def cast(value: Any) -> Any:
-                eligible = is_virtual(value) and value.is_floating_point() and value.dtype != torch.float64
+                eligible = _is_on_device(value) and value.is_floating_point() and value.dtype != torch.float64
                 return value.to(target) if eligible else value
 
             return op(*map_tensors(cast, args), **{k: map_tensors(cast, v) for k, v in kwargs.items()})
 
     return kernel
+
+
+def _is_on_device(value: Any) -> bool:
+    """Whether a tensor lies on the virtual device, as one without values may while code is compiled."""
+    return is_virtual(value) or (isinstance(value, Tensor) and value.device.type == DEVICE_TYPE)
 
 
 def _with_float32_result(name: str) -> Any:
@@ -77,9 +82,9 @@ def ensure_registered() -> None:
     if _libraries or _KEYS is None or _WITHOUT_KEYS is None:
         return
     # Unlike other devices, PrivateUse1 has no fallthrough for the operators that autocast leaves alone.
-    every, casts = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    every.fallback(torch.library.fallthrough_kernel, _AUTOCAST)  # type: ignore[no-untyped-call]
-    _libraries.extend((every, casts))
+    all_operators, casts = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    all_operators.fallback(torch.library.fallthrough_kernel, _AUTOCAST)  # type: ignore[no-untyped-call]
+    _libraries.extend((all_operators, casts))
     for names, dtype in ((LOWER_PRECISION, None), (FLOAT32, torch.float32)):
         for name in filter(aten, names):
             casts.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]

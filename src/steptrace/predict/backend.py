@@ -1,9 +1,9 @@
 """The virtual devices: how a program names them, and their registration with PyTorch, inert without a prediction.
 
-PyTorch has one spare backend, PrivateUse1, and one (experimental) way to implement it in Python. Registering cannot be
-undone: PyTorch's C++ prefers a registered PrivateUse1 backend over CUDA where it asks for "the" accelerator, so a
-process that trains on real GPUs had better predict in another one. What Python asks is answered after a prediction as
-before it, and nothing that a program can list bears the backend's name.
+PyTorch has one spare backend, PrivateUse1, and one (experimental) way to implement it in Python. The registration
+cannot be undone. Afterwards PyTorch's C++ prefers PrivateUse1 to CUDA where it asks for "the" accelerator, so a process
+that trains on real GPUs should predict in another process. After a prediction Python gets the same answers as before
+it, and nothing that a program can list has the backend's name.
 """
 
 import os
@@ -25,7 +25,7 @@ from steptrace.torch_names import has, missing, private, told
 
 #: The device type behind "cuda" during a prediction.
 DEVICE_TYPE = "steptrace_vcuda"
-#: What replaces attributes of PyTorch while a prediction is active, by owner and name.
+#: The replacements of PyTorch's attributes while a prediction is active, by owner and name.
 Replacements = dict[tuple[Any, str], Any]
 
 _CUDA_NAME: Final = re.compile(r"cuda(:\d+)?")
@@ -44,10 +44,10 @@ class _Chosen(threading.local):
 
 
 class Machine:
-    """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that is chosen.
+    """The virtual machine: its GPUs, and the current one.
 
-    `gpus`: how many there are, None for as many as the launcher says. `driver`: what each of them says of itself.
-    `active`: whether they are there, as they are during a prediction.
+    `gpus`: the number of GPUs; None for as many as the launcher's environment says. `driver`: the properties of each.
+    `active`: whether they exist, which they do during a prediction.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,9 @@ class Machine:
         """Let the GPUs be there, none of them chosen; `driver` is what they say of themselves."""
         forget_accelerator()
         self.driver = driver or usual_facts()
-        self.active, self._is_chosen, self._chosen = True, False, _Chosen()
+        self.active = True
+        self._is_chosen = False
+        self._chosen = _Chosen()
 
     def end(self) -> None:
         """Take the GPUs away."""
@@ -82,14 +84,14 @@ machine: Final = Machine()
 
 
 def device_count() -> int:
-    """The GPUs that a rank sees: those of `machine`, and at least as many as its launcher has started ranks there."""
+    """The number of GPUs that a rank sees: that of `machine`, but at least the number of ranks on the machine."""
     counts = (os.environ.get(name, "") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     started = next((int(count) for count in counts if count.isdecimal() and int(count)), 1)
     return max(machine.gpus or 1, started)
 
 
 def device_index() -> int:
-    """The current GPU: the one that the program has chosen, or else that of its rank."""
+    """The index of the current GPU: the one that the program has chosen, or the one of its rank."""
     if machine.chosen is not None:
         return machine.chosen
     rank = os.environ.get("LOCAL_RANK", "")
@@ -97,10 +99,10 @@ def device_index() -> int:
 
 
 def index_of(device: Any) -> int:
-    """The GPU that a number, a name, a device or None means.
+    """The index of the GPU that a number, a name, a device or None means.
 
     Raises:
-        RuntimeError: there is no such GPU; PyTorch's own words.
+        RuntimeError: there is no such GPU. The message is PyTorch's.
     """
     index: int | None = device if isinstance(device, int) or device is None else torch.device(device).index
     if index and index >= device_count():
@@ -130,12 +132,31 @@ def virtual_device(value: Any) -> Any:
     return device(index_of(value))
 
 
+def state_of(seed: int, offset: int) -> torch.Tensor:
+    """A state as CUDA's generators have it: 16 bytes on the host."""
+    return torch.tensor(list(struct.pack("<Qq", seed % 2**64, offset)), dtype=torch.uint8)
+
+
+def seed_and_offset(state: torch.Tensor) -> tuple[int, int]:
+    """The seed and the offset in a state of a CUDA generator.
+
+    Raises:
+        RuntimeError: it is no such state. The message is PyTorch's.
+    """
+    if state.dtype is not torch.uint8 or state.device.type != "cpu":
+        raise TypeError("RNG state must be a torch.ByteTensor")
+    if state.numel() != struct.calcsize("<Qq"):
+        raise RuntimeError("RNG state is wrong size")
+    seed, offset = struct.unpack("<Qq", bytes(state.tolist()))
+    return seed, offset
+
+
 def rng_state(_device: object = None) -> torch.Tensor:
-    """A state as CUDA's generators have it, seed and offset; numbers are drawn by the CPU's, whose state is its own."""
-    return torch.tensor(list(struct.pack("<QQ", torch.initial_seed() % 2**64, 0)), dtype=torch.uint8)
+    """The state of a GPU's default generator; numbers are drawn by the CPU's, whose state is its own."""
+    return state_of(torch.initial_seed(), 0)
 
 
-#: What PyTorch asks of `torch.<backend>`. Seeds and states of generators are the CPU's, which does the work.
+#: The functions of `torch.<backend>` that PyTorch calls. Seeds and generators' states are the CPU's, which computes.
 _MODULE = SimpleNamespace(
     is_initialized=lambda: True,
     is_available=lambda: machine.active,
@@ -174,8 +195,9 @@ class _DeviceGuard(_GuardBase):  # type: ignore[misc]
     def type_(self) -> Any:
         """The device's type.
 
-        C++ also asks while an error from a hook or an operator leaves the engine of backward passes. Python still
-        holds that error then, a result beside it would be a second one, and that ends the process. So it is taken.
+        C++ also calls this while an error from a hook or an operator leaves the engine of backward passes. Python still
+        has that error set then, and a result beside an error would end the process. So the error is taken away here,
+        and `Engine` raises it again.
         """
         try:
             dict(**_BY_NAME)
@@ -202,9 +224,10 @@ class Engine:
         return getattr(self._engine, name)
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a backward pass."""
+        """Run a backward pass in the calling thread; the engine has no other thread, see `_without_threads`."""
         try:
-            return self._engine.run_backward(*args, **kwargs)
+            with torch.autograd.set_multithreading_enabled(False):
+                return self._engine.run_backward(*args, **kwargs)
         except RuntimeError as error:
             raise as_of_cuda(error) from error.__cause__
         except SystemError:  # "returned NULL without setting an exception"
@@ -240,6 +263,7 @@ def ensure_registered() -> None:
     # Not `backend_registration._setup_privateuseone_for_python_backend`, which adds methods of this name to tensors,
     # storages and modules, and would leave them there.
     _registration("torch.utils.backend_registration.rename_privateuse1_backend")(DEVICE_TYPE)
+    _without_threads()
     _registration("torch._C._acc.register_python_privateuseone_hook")(_Hooks())
     _registration("torch._C._acc.register_python_privateuseone_device_guard")(_DeviceGuard())
     answers: dict[str, Any] = {name: partial(_accelerator, accelerator) for name, accelerator in before.items()}
@@ -248,6 +272,16 @@ def ensure_registered() -> None:
     for name, answer in answers.items():
         setattr(torch._C, name, answer)
     _registered.append(DEVICE_TYPE)
+
+
+def _without_threads() -> None:
+    """Start PyTorch's engine of backward passes while no device exists for which it would start a thread.
+
+    In the child of a process with such threads PyTorch refuses any backward pass, and compiled code is followed in a
+    child.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        torch.ones((), device="cpu", requires_grad=True).mul(1).backward()  # type: ignore[no-untyped-call]
 
 
 def _registration(path: str) -> Any:
@@ -271,9 +305,9 @@ _NOBODY_S: Final = "privateuseone"
 _ASKED_FOR_ACCELERATOR: Final = ("_get_accelerator", "_accelerator_getAccelerator")
 
 
-def _accelerator(own: torch.device | None, *_: object) -> torch.device | None:
+def _accelerator(original: torch.device | None, *_: object) -> torch.device | None:
     """The accelerator: the virtual GPU during a prediction, else the one that the process had before any."""
-    return torch.device("cuda") if machine.active else own
+    return torch.device("cuda") if machine.active else original
 
 
 @contextmanager

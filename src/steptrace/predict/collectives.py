@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch import distributed as dist
 
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.syncs import Syncs
 from steptrace.torch_names import missing, private
 
 #: Operators that collectives are made of.
@@ -53,7 +53,9 @@ class _Work(_WorkBase):  # type: ignore[misc]
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the other ranks, which on a GPU its stream would do."""
-        work, self._work, self._results = self._work, None, None
+        work = self._work
+        self._work = None
+        self._results = None
         return work is None or bool(work.wait() if timeout is None else work.wait(timeout))
 
     def is_completed(self) -> bool:
@@ -121,12 +123,12 @@ def replacements() -> dict[tuple[Any, str], Any]:
         if on_cuda not in ("nccl", "gloo"):
             return make(size, rank, ranks, backend, store, *more, **named)
         named = {**named, "backend_options": None, "device_id": None}
-        group, prefix = made = make(size, rank, ranks, c10d.Backend("gloo"), store, *more, **named)
+        group, prefix = group_and_prefix = make(size, rank, ranks, c10d.Backend("gloo"), store, *more, **named)
         if isinstance(group, c10d.ProcessGroup):
             _asked[group.group_name] = on_cuda
             c10d._world.pg_map[group] = (backend, prefix)
             c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
-        return made
+        return group_and_prefix
 
     def of_objects(group: Any = None) -> str:
         name = (group or c10d._get_default_group()).group_name

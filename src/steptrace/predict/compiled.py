@@ -1,36 +1,53 @@
 """Code that a program compiles by `torch.compile`: where it begins and ends, and which syncs compiling takes away.
 
-The program runs as it is written, on the virtual device. What runs in compiled code is marked, as are the autograd
-nodes that it makes, so that their backward pass counts as compiled, too.
+The program runs as it is written, on the virtual device. Operators in compiled code are marked, and so are the autograd
+nodes that they create, so that their backward pass counts as compiled, too.
 
-Inductor folds small constants into kernels and moves tensors that code makes on the CPU to the GPU, so that copies of
-them are gone. What breaks the graph (`.item()`, a size that depends on data) waits as it does uncompiled, at its line.
+Inductor folds small constants into kernels, and creates tensors of the CPU on the GPU instead, so the copies of them
+are gone. An operation that breaks the graph (`.item()`, a size that depends on data) syncs as in uncompiled code.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import wraps
+import dis
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from steptrace.documents.compiled import CompiledCode
 from steptrace.documents.estimate import COMPILED
-from steptrace.predict.backend import Replacements
-from steptrace.predict.memory import Marks
+from steptrace.engine.frames import TORCH, trace_file_name
+from steptrace.estimate.driver import DriverFacts
+from steptrace.inductor.lower import GpuFacts
+from steptrace.predict import captured
+from steptrace.predict.backend import Replacements, machine
+from steptrace.predict.memory import Marks, allocator
 from steptrace.predict.operators import Overload, tensors_of
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.places import running_frame, running_line
+from steptrace.predict.sharded import sharded_units
+from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import is_virtual
 from steptrace.torch_names import private
 
+pytree: Any = private("torch.utils._pytree")
 #: Why the syncs of a call of compiled code are not known for sure.
 NOTE: Final = "a compiled {} runs uncompiled here; compiled code may wait in fewer places, or more"
 #: The backend that fuses.
 _INDUCTOR: Final = "inductor"
+#: Kinds of arguments that Dynamo compiles the same code for by default, before it gives up.
+_MOST_KINDS: Final = 8
+#: Sizes of the same kinds of arguments that kernels are found for; that takes seconds for each.
+_MOST_SIZES: Final = 3
+_CUDA_GRAPHS: Final = ("reduce-overhead", "max-autotune")
 #: A constant of at most so many values, in one dimension, is written into the kernel that reads it.
 _INLINED: Final = 8
-#: Operators that make a tensor of arguments that are no tensors: Inductor lets the GPU make it.
+#: Operators that create a tensor without reading another one: Inductor creates it on the GPU.
 _CONSTRUCTORS: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -38,7 +55,7 @@ _CONSTRUCTORS: Final = frozenset(
         "scalar_tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
     )
 )  # fmt: skip
-#: What `torch.tensor` and its like do with a tensor of the values that they are given.
+#: `torch.tensor` and the like make a tensor of their values by this operator, and copy it by one of those below.
 _LITERAL: Final = "aten::lift_fresh"
 _COPIED: Final = frozenset(("aten::_to_copy", "aten::copy_"))
 #: A single value given as a tensor is an operand of the kernel, wherever it lies.
@@ -46,21 +63,69 @@ _SCALAR_OPERANDS: Final = frozenset(("aten::where", "aten::masked_fill", "aten::
 _INDEXED: Final = frozenset(("aten::index", "aten::_unsafe_index"))
 _ASSIGNED: Final = frozenset(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"))
 
-#: Tensors on the CPU that code to compile has made of nothing but constants.
+#: Reads a value on the host.
+_READ: Final = "aten::_local_scalar_dense"
+#: Instructions that jump over what an `assert` statement raises, by version of Python, and those without effect.
+_JUMPS: Final = (["POP_JUMP_IF_TRUE"], ["POP_JUMP_FORWARD_IF_TRUE"])
+_NO_WORK: Final = ("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME")
+#: Whether an instruction belongs to an `assert` statement, by code object and instruction, with the object kept alive.
+_asserted: Final[dict[tuple[int, int], tuple[bool, CodeType]]] = {}
+#: Tensors on the CPU that compiled code has made of constants alone.
 _made: Final = Marks()
 _literals: Final = Marks()
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """One call of a compiled module or function; `fuses`: whether its backend is Inductor."""
+    """One call of a compiled module or function.
+
+    Attributes:
+        fuses: whether its backend is Inductor.
+        serial: number of the call.
+        code: its index in `Syncs.codes`; None if compiled code is not followed.
+    """
 
     fuses: bool
+    serial: int = 0
+    code: int | None = None
+
+
+def gpu_facts(driver: DriverFacts) -> GpuFacts:
+    """The properties of a GPU that Inductor needs."""
+    return GpuFacts(
+        name=driver.name,
+        major=driver.capability[0],
+        minor=driver.capability[1],
+        multi_processor_count=driver.sms,
+        total_memory=driver.memory_bytes,
+        max_threads_per_multi_processor=driver.threads,
+        shared_memory_per_block_optin=driver.shared_bytes,
+        L2_cache_size=driver.l2_bytes,
+    )
 
 
 def replacements(recorder: Syncs) -> Replacements:
-    """What of the compiler is another one while a prediction is active."""
-    return {(torch, "compile"): _following(recorder)}
+    """The functions that replace PyTorch's while a prediction is active, by owner and name."""
+    of_modules: Replacements = {}
+    if recorder.compiles_modules:
+        of_modules[nn.Module, "__call__"] = _as_if_compiled(recorder, nn.Module.__call__)
+    dynamo = importlib.import_module("torch._dynamo")  # which every optimizer imports
+    # Dynamo keeps the functions of PyTorch that it knows, as they are at its first use. That use must come before they
+    # are replaced. Later, it could follow neither this prediction's compiled code nor anything compiled after it.
+    learn_functions = private("torch._dynamo.variables.torch.TorchInGraphFunctionVariable._get_handlers")
+    if learn_functions is not None:
+        learn_functions()
+    return {
+        (torch, "compile"): _following(recorder),
+        (torch.compiler, "disable"): _disabling(recorder, torch.compiler.disable),
+        (dynamo, "disable"): _disabling(recorder, dynamo.disable),
+        **{
+            (torch.compiler, name): _is_compiling(recorder, getattr(torch.compiler, name))
+            for name in ("is_compiling", "is_dynamo_compiling")
+        },
+        (dynamo, "is_compiling"): _is_compiling(recorder, dynamo.is_compiling),
+        **of_modules,
+    }
 
 
 def release() -> None:
@@ -76,24 +141,93 @@ def _following(recorder: Syncs) -> Callable[..., Any]:
             return lambda model: compile(model, **options)
         if options.get("disable"):
             return model
-        fuses = options.get("backend") in (None, _INDUCTOR)
         if isinstance(model, nn.Module):
-            context = _Context(recorder, "module", fuses=fuses)
+            context = _Context(recorder, options, model)
             optimized = private("torch._dynamo.eval_frame.OptimizedModule")
             if optimized is None:
                 model.forward = context(model.forward)
                 return model
             return optimized(model, context)
-        return _Context(recorder, "function", fuses=fuses)(model)
+        return _Context(recorder, options, None)(model)
 
     return compile
 
 
-class _Context:
-    """What makes a function one that is noted when it is called, as `OptimizedModule` expects it."""
+def _is_compiling(recorder: Syncs, asked: Callable[[], bool]) -> Callable[[], bool]:
+    """`torch.compiler.is_compiling` and its like, which programs ask to leave out checks that read a value.
 
-    def __init__(self, recorder: Syncs, what: str, *, fuses: bool) -> None:
-        self._recorder, self._note, self._fuses = recorder, NOTE.format(what), fuses
+    The answer is yes in code that the program compiles. PyTorch itself gets its own answer: its code runs uncompiled.
+    """
+
+    @wraps(asked)
+    def is_compiling() -> bool:
+        region = recorder.region
+        compiles = isinstance(region, Region) and region.fuses
+        return (compiles and not sys._getframe(1).f_code.co_filename.startswith(TORCH)) or asked()
+
+    return is_compiling
+
+
+def _disabling(recorder: Syncs, disable: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compiler.disable`: what it marks does not belong to the compiled code that calls it."""
+
+    @wraps(disable)
+    def disabled(fn: Any = None, recursive: bool = True, **options: Any) -> Any:  # noqa: FBT001, FBT002 - as PyTorch's
+        if fn is None:
+            return _Disabled(disable(None, recursive, **options), lambda fn: disabled(fn, recursive, **options))
+        # Without `recursive` what it calls is compiled, and most of the work is in there. PyTorch's own functions keep
+        # what they get here beyond the prediction.
+        if not recursive or str(getattr(fn, "__module__", "")).partition(".")[0] == "torch":
+            return disable(fn, recursive, **options)
+        if isinstance(fn, nn.Module):
+            fn.forward = _uncompiled(recorder, fn.forward)
+        elif not isinstance(fn, type):
+            fn = _uncompiled(recorder, fn)
+        return disable(fn, recursive, **options)
+
+    return disabled
+
+
+class _Disabled:
+    """`torch.compiler.disable()` without a function: a decorator, and a context."""
+
+    def __init__(self, context: Any, decorate: Callable[[Any], Any]) -> None:
+        self._context, self._decorate = context, decorate
+
+    def __call__(self, fn: Any) -> Any:
+        return self._decorate(fn)
+
+    def __enter__(self) -> Any:
+        return self._context.__enter__()
+
+    def __exit__(self, *error: object) -> Any:
+        return self._context.__exit__(*error)
+
+
+def _uncompiled(recorder: Syncs, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with _running(recorder, None):
+            return function(*args, **kwargs)
+
+    return called
+
+
+class _Context:
+    """Wraps a function so that each call is noted, in the form that `OptimizedModule` expects of a compiler."""
+
+    def __init__(
+        self,
+        recorder: Syncs,
+        options: Mapping[str, Any],
+        module: nn.Module | None,
+    ) -> None:
+        self._recorder = recorder
+        self._options = options
+        self._module = module
+        self._fuses = options.get("backend") in (None, _INDUCTOR)
+        self._note = NOTE.format("function" if module is None else "module")
+        self._kinds = _Kinds(recorder, options)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         recorder = self._recorder
@@ -103,8 +237,41 @@ class _Context:
             if recorder.region is not None:  # compiled with the code that calls it
                 return function(*args, **kwargs)
             recorder.cannot_judge(COMPILED, self._note)
-            with _running(recorder, Region(self._fuses)):
-                return function(*args, **kwargs)
+            follows = self._fuses and recorder.follows_compiled
+            target = function if self._module is None else self._module
+            module = target if isinstance(target, nn.Module) else getattr(target, "__self__", None)
+            units = sharded_units(module) if isinstance(module, nn.Module) else ()
+            if units:
+                return self._in_units(units, function, args, kwargs)
+            code = self._kinds.place_of(target, args, kwargs) if follows else None
+            return _run(recorder, Region(self._fuses, recorder.next_call(), code), function, args, kwargs)
+
+        return uncompiled
+
+    def _in_units(self, units: Sequence[nn.Module], function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a function whose compiled code is that of each of these modules, between the hooks of FSDP."""
+        with ExitStack() as stack:
+            for unit in units:
+                before = unit.__dict__.get("forward")
+                unit.forward = self._of_unit(unit, unit.forward)
+                stack.callback(_put_back, unit, before)
+            return function(*args, **kwargs)
+
+    def _of_unit(self, unit: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        recorder = self._recorder
+
+        @wraps(forward)
+        def uncompiled(*args: Any, **kwargs: Any) -> Any:
+            if recorder.region is not None:
+                return forward(*args, **kwargs)
+            code = None
+            if self._fuses and recorder.follows_compiled:
+                compiled_forward, unit.forward = unit.forward, forward  # what is followed is the program's own
+                try:
+                    code = self._kinds.place_of(unit, args, kwargs)
+                finally:
+                    unit.forward = compiled_forward
+            return _run(recorder, Region(self._fuses, recorder.next_call(), code), forward, args, kwargs)
 
         return uncompiled
 
@@ -112,8 +279,165 @@ class _Context:
         return self
 
 
+def _put_back(module: nn.Module, forward: Callable[..., Any] | None) -> None:
+    """Give a module its own `forward` again; None: that of its class."""
+    if forward is None:
+        del module.forward
+    else:
+        module.forward = forward
+
+
+class _Kinds:
+    """The kinds of arguments with which one piece of code was called. Dynamo compiles the code once for each kind.
+
+    Dynamo makes a size dynamic at its second value, unless the program forbids it, and then no further value is a new
+    kind. Kernels are found for the first few sizes. A later size gets those of the nearest one.
+    """
+
+    def __init__(self, recorder: Syncs, options: Mapping[str, Any]) -> None:
+        self._recorder, self._options = recorder, options
+        self._kinds: set[object] = set()
+        #: By kind of arguments, the sizes (in elements) for which kernels were found, and where these are kept.
+        self._sizes: dict[object, dict[int, int]] = {}
+
+    def place_of(self, target: Any, args: Any, kwargs: Any) -> int:
+        """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first."""
+        recorder, dynamic = self._recorder, self._options.get("dynamic")
+        settings = self._options.get("mode"), str(self._options.get("options") or {}), dynamic
+        key, alike, elements = _signature(target, args, kwargs)
+        kind = (*settings, key if dynamic is False else alike)
+        self._kinds.add(kind)
+        places = recorder.kinds_of_code
+        if (*settings, key) not in places:
+            sizes = self._sizes.setdefault(kind, {})
+            if len(sizes) >= _MOST_SIZES:
+                place = sizes[min(sizes, key=lambda size: abs(size - elements))]
+            else:
+                place = self._followed(target, args, kwargs)
+                sizes[elements] = place
+            places[*settings, key] = place
+        return places[*settings, key]
+
+    def _followed(self, target: Any, args: Any, kwargs: Any) -> int:
+        """Follow the code for arguments of a new kind, and return its index in `Syncs.codes`."""
+        recorder = self._recorder
+        mode = self._options.get("mode")
+        inductor = self._options.get("options") or {}
+        if len(self._kinds) > _most_kinds():
+            code = captured.unlowered("kinds")
+        else:
+            with recorder.paused():
+                code = _flex_attention(target, args, kwargs) or captured.capture(
+                    target,
+                    args,
+                    kwargs,
+                    facts=gpu_facts(machine.driver),
+                    dynamic=self._options.get("dynamic"),
+                    originals=recorder.originals,
+                )
+        site = running_line()
+        file = None if site is None else trace_file_name(site.file)
+        line = None if site is None else site.line
+        # A graph that breaks before any frame of the program breaks at the call.
+        breaks = (replace(found, file=file, line=line) if found.file is None else found for found in code.breaks)
+        recorder.codes.append(
+            replace(
+                code,
+                breaks=tuple(breaks),
+                cuda_graphs=mode in _CUDA_GRAPHS or bool(inductor.get("triton.cudagraphs")),
+                tunes=(mode is not None and mode.startswith("max-autotune")) or bool(inductor.get("max_autotune")),
+                file=file,
+                line=line,
+                fullgraph=bool(self._options.get("fullgraph")),
+            )
+        )
+        return len(recorder.codes) - 1
+
+
+def _most_kinds() -> int:
+    """The limit of kinds of arguments, which a program may set itself, as optimizers that compile their updates do."""
+    config: Any = importlib.import_module("torch._dynamo.config")
+    return int(getattr(config, "recompile_limit", _MOST_KINDS))
+
+
+def _flex_attention(target: Any, args: Any, kwargs: Any) -> CompiledCode | None:
+    """The kernels of `flex_attention` if it is compiled alone; None for other code."""
+    if getattr(target, "__qualname__", "") != "flex_attention" or len(args) < 3:
+        return None
+    if not all(isinstance(tensor, Tensor) and tensor.dim() == 4 for tensor in args[:3]):
+        return None
+    share = captured.mask_share_of((*args, *kwargs.values()))
+    return captured.flex_attention(args[0], args[1], args[2], share)
+
+
+def _as_if_compiled(recorder: Syncs, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `nn.Module.__call__`: the outermost modules with parameters are followed as if the program compiled them."""
+    kinds: dict[int, _Kinds] = {}
+
+    @wraps(call)
+    def called(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if recorder.region is not None or not _is_compilable(self) or not _on_device((*args, *kwargs.values())):
+            return call(self, *args, **kwargs)
+        code = kinds.setdefault(id(self), _Kinds(recorder, {})).place_of(self, args, kwargs)
+        # The program waits as it does uncompiled.
+        return _run(recorder, Region(False, recorder.next_call(), code), partial(call, self), args, kwargs)
+
+    return called
+
+
+def _is_compilable(module: nn.Module) -> bool:
+    """Whether a module is one to compile: it has parameters, is not compiled, and does not pass work on to ranks."""
+    wrappers = (private("torch._dynamo.eval_frame.OptimizedModule"), nn.parallel.DistributedDataParallel)
+    is_wrapper = isinstance(module, tuple(wrapper for wrapper in wrappers if wrapper is not None))
+    is_compiled = getattr(module, "_compiled_call_impl", None) is not None
+    return not is_wrapper and not is_compiled and next(module.parameters(), None) is not None
+
+
+def _on_device(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, Tensor) and is_virtual(value) for value in pytree.tree_leaves(list(values)))
+
+
+def _run(
+    recorder: Syncs, region: Region, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Run code that is compiled, or as if it were, and note the memory that it leaves in use."""
+    before = allocator().live
+    with _running(recorder, region):
+        result = function(*args, **kwargs)
+    if region.code is not None:
+        code = recorder.codes[region.code]
+        if code.kept_bytes_uncompiled is None:
+            recorder.codes[region.code] = replace(code, kept_bytes_uncompiled=allocator().live - before)
+    return result
+
+
+def _signature(target: Any, args: Any, kwargs: Any) -> tuple[object, object, int]:
+    """Two keys, and how many elements the tensors among the arguments have.
+
+    Calls with equal first keys share their compiled code and its kernels; those whose second keys are equal differ in
+    sizes alone.
+    """
+    leaves, structure = pytree.tree_flatten((args, kwargs))
+    weights: object = id(target)
+    if isinstance(target, nn.Module):  # blocks of one kind are compiled once
+        named = (*target.named_parameters(), *target.named_buffers())
+        weights = (
+            repr(target),
+            tuple((name, tensor.shape, tensor.dtype, tensor.requires_grad) for name, tensor in named),
+        )
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    kinds = tuple(
+        (leaf.dim(), leaf.dtype, leaf.requires_grad, is_virtual(leaf)) if isinstance(leaf, Tensor) else type(leaf)
+        for leaf in leaves
+    )
+    cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    alike = weights, kinds, str(structure), torch.is_grad_enabled(), getattr(target, "training", None), cast
+    sizes = tuple((leaf.shape, leaf.stride()) for leaf in tensors)
+    return (alike, sizes), alike, sum(leaf.numel() for leaf in tensors)
+
+
 @contextmanager
-def _running(recorder: Syncs, region: Region) -> Iterator[None]:
+def _running(recorder: Syncs, region: Region | None) -> Iterator[None]:
     before, recorder.region = recorder.region, region
     try:
         yield
@@ -122,7 +446,7 @@ def _running(recorder: Syncs, region: Region) -> Iterator[None]:
 
 
 def runs_on_host(overload: Overload, args: Sequence[Any], result: Any) -> None:
-    """Note what code to compile makes on the CPU of constants."""
+    """Note tensors that compiled code makes of constants on the CPU."""
     if not isinstance(result, Tensor):
         return
     if overload.name == _LITERAL:
@@ -135,7 +459,9 @@ def runs_on_host(overload: Overload, args: Sequence[Any], result: Any) -> None:
 
 
 def takes_away(overload: Overload, kind: str, args: Sequence[Any]) -> bool:
-    """Whether an operator that waits, for a copy of this kind, does not wait where Inductor compiles it."""
+    """Whether the sync of an operator, a copy of this kind, is gone once Inductor compiles it."""
+    if overload.name == _READ:
+        return _is_asserted(running_frame())
     if overload.name in _COPIED:
         source = args[0 if overload.copied is None else overload.copied]
         return not is_virtual(source) and _is_constant(source)
@@ -147,9 +473,40 @@ def takes_away(overload: Overload, kind: str, args: Sequence[Any]) -> bool:
         )
     if overload.name in _ASSIGNED:
         indices = [index for index in args[1] if index is not None]
-        # Of one value, an assignment by a mask is a choice between two values.
+        # If a single value is assigned by a mask, that is a choice between two values.
         return len(indices) == 1 and indices[0].dtype == torch.bool and args[2].numel() == 1
     return False
+
+
+def _is_asserted(frame: FrameType | None) -> bool:
+    """Whether a frame's running instruction asks for the truth of what an `assert` statement is about.
+
+    Dynamo makes an operator of such a check, which fails on the device and makes nobody wait; the message must be a
+    constant.
+    """
+    if frame is None:
+        return False
+    key = id(frame.f_code), frame.f_lasti
+    if key not in _asserted:
+        instructions = [
+            instruction for instruction in dis.get_instructions(frame.f_code) if instruction.opname not in _NO_WORK
+        ]
+        place = next(
+            (k for k, instruction in enumerate(instructions) if instruction.offset == frame.f_lasti), len(instructions)
+        )
+        names = [instruction.opname for instruction in instructions[place : place + 5]]
+        if names[:1] == ["TO_BOOL"]:
+            names = names[1:]
+        # The code is kept, so that its identity is not another one's later.
+        _asserted[key] = names[:1] in _JUMPS and _raises_constant(names[1:]), frame.f_code
+    return _asserted[key][0]
+
+
+def _raises_constant(names: Sequence[str]) -> bool:
+    """Whether instructions raise an AssertionError without a message, or with a constant one."""
+    if names[:1] not in (["LOAD_ASSERTION_ERROR"], ["LOAD_COMMON_CONSTANT"]):
+        return False
+    return names[1:2] == ["RAISE_VARARGS"] or (names[1:2] == ["LOAD_CONST"] and names[2:3] in (["PRECALL"], ["CALL"]))
 
 
 def _is_constant(tensor: Tensor) -> bool:

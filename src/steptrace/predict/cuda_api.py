@@ -1,48 +1,178 @@
-"""What `torch.cuda` and the modules below it offer during a prediction.
+"""Stands in for `torch.cuda` and the modules below it during a prediction.
 
-The tables have functions and classes by name; each function is called as the real one is. What has no entry is
-refused with its name.
+The tables have functions and classes by name. Each function takes the arguments of the real one. A function or class
+without an entry is refused by its name.
 """
 
 import importlib
 import inspect
+import math
 import pkgutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from functools import wraps
+from functools import partial, wraps
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final
 
 import torch
 
-from steptrace.predict.backend import Replacements, choose_device, device_count, device_index, machine, rng_state
+from steptrace.predict.backend import (
+    Replacements,
+    choose_device,
+    device_count,
+    device_index,
+    index_of,
+    machine,
+    rng_state,
+)
 from steptrace.predict.cuda_classes import (
     TYPES,
     AnyEvent,
+    DefaultGenerator,
     Event,
     ExternalStream,
     Generator,
     Stream,
     StreamContext,
+    current_stream,
     default_stream,
     host_waits,
     refused,
     set_default_tensor_type,
+    set_stream,
 )
+from steptrace.predict.limit import cannot_follow
+from steptrace.predict.memory import allocator
 from steptrace.predict.pytorch import replacing
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.syncs import Syncs
 
 
 def _empty_cache() -> None:
+    for gpu in range(device_count()):
+        allocator(gpu).give_back()
     if Syncs.active is not None:
         reason = "cudaFree waits for the device, once per block that the allocator gives back"
         Syncs.active.cannot_judge("torch.cuda.empty_cache", reason)
 
 
-def _memory_stats(_device: object = None) -> dict[str, int]:
-    """Every statistic of an allocator, by its name: 0."""
+def _of_allocator(attribute: str) -> Callable[..., int]:
+    """A function that returns one figure of a GPU's allocator."""
+    return lambda device=None: int(getattr(allocator(index_of(device)), attribute))
+
+
+def _memory_stats(device: object = None) -> dict[str, int]:
+    """The statistics of a GPU's allocator, by their names; those that are not followed are 0."""
+    of = allocator(index_of(device))
+    figures = {"allocated": (of.live, of.program_peak), "reserved": (of.reserved, of.program_reserved_peak)}
+    figures["active"] = figures["requested"] = figures["allocated"]
+    return defaultdict(
+        int,
+        {
+            f"{name}_bytes.all.{key}": value
+            for name, pair in figures.items()
+            for key, value in zip(("current", "peak"), pair, strict=True)
+        },
+    )
+
+
+def _nested_memory_stats(device: object = None) -> dict[str, Any]:
+    """The same as dictionaries within dictionaries."""
+
+    def nested() -> dict[str, Any]:
+        return defaultdict(nested)
+
+    stats = nested()
+    for name, value in _memory_stats(device).items():
+        kind, pool, key = name.split(".")
+        stats[kind][pool][key] = value
+    return stats
+
+
+def _reset_peaks(device: object = None) -> None:
+    allocator(index_of(device)).reset_program_peak()
+
+
+def _memory_info(device: object = None) -> tuple[int, int]:
+    """The free and the total bytes of a GPU."""
+    total = machine.driver.memory_bytes
+    return max(0, total - allocator(index_of(device)).reserved), total
+
+
+def _host_memory_stats() -> dict[str, int]:
+    """The statistics of pinned memory, by their names: 0, as none is pinned."""
     return defaultdict(int)
+
+
+class _PlanCache:
+    """`torch.backends.cuda.cufft_plan_cache`: the plans of cuFFT that a GPU keeps. The virtual GPU makes none."""
+
+    def __init__(self) -> None:
+        self.size, self.max_size = 0, 4096
+
+    def __getitem__(self, _device: object) -> "_PlanCache":
+        return self
+
+    def clear(self) -> None:
+        """Nothing to do: it is empty."""
+
+
+class _Tunable:
+    """`torch.cuda.tunable`, which tries a product's kernels and keeps the fastest: its settings, and no result."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] = {
+            "is_enabled": False,
+            "tuning_is_enabled": True,
+            "record_untuned_is_enabled": False,
+            "get_max_tuning_duration": 30,
+            "get_max_tuning_iterations": 100,
+            "get_filename": "",
+            "get_rotating_buffer_size": 52428800,
+        }
+
+    def stand_ins(self) -> dict[str, Callable[..., Any]]:
+        """The stand-ins for the module's functions, by name."""
+        readers = {name: partial(self._read, name) for name in self._settings}
+        writers = {
+            name.replace("is_enabled", "enable").replace("get_", "set_"): partial(self._write, name)
+            for name in self._settings
+        }
+        no_effect = (
+            "mgpu_tune_gemm_in_file", "set_numerical_check_tolerances", "tune_gemm_in_file", "write_file_on_exit",
+        )  # fmt: skip
+        return {
+            **readers,
+            **writers,
+            "get_results": tuple,
+            "get_validators": lambda: (("PT_VERSION", torch.__version__.partition("+")[0]),),
+            "read_file": lambda _filename=None: False,
+            "write_file": lambda _filename=None: True,
+            **dict.fromkeys(no_effect, lambda *_, **__: None),
+        }
+
+    def _read(self, name: str) -> Any:
+        return self._settings[name]
+
+    def _write(self, name: str, value: Any = True, *_: Any) -> None:  # noqa: FBT002 - torch's own
+        self._settings[name] = value
+
+
+class _MemPool:
+    """`torch.cuda.MemPool`: a part of the memory, which the virtual GPU does not divide."""
+
+    id = (0, 1)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.allocator = None
+
+    def use_count(self) -> int:
+        """How many use it."""
+        return 1
+
+    def snapshot(self, *_: Any, **__: Any) -> list[Any]:
+        """Its segments: none."""
+        return []
 
 
 #: Calls of the runtime by which programs tell a profiler where to begin and to end.
@@ -57,7 +187,7 @@ _ARCHITECTURES: Final = {
 
 
 def _properties(_device: object = None) -> SimpleNamespace:
-    """What `torch.cuda.get_device_properties` says of the virtual GPU."""
+    """The result of `torch.cuda.get_device_properties` for the virtual GPU."""
     driver = machine.driver
     major, minor = driver.capability
     return SimpleNamespace(
@@ -81,19 +211,16 @@ def _gencode() -> str:
     return " ".join(f"-gencode compute=compute_{number},code=sm_{number}" for number in numbers)
 
 
-#: What has no effect: the device draws from the CPU's generator, keeps no statistics, and is always initialised.
+#: Functions without an effect: the device draws from the CPU's generator, has no statistics, and is always initialised.
 _OF_NO_EFFECT = (
-    "init", "ipc_collect", "manual_seed", "manual_seed_all", "reset_accumulated_memory_stats",
-    "reset_peak_memory_stats", "seed", "seed_all", "set_rng_state",
-    "set_rng_state_all", "set_stream", "set_sync_debug_mode", "caching_allocator_enable", "check_error",
-    "reset_accumulated_host_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-    "reset_peak_host_memory_stats", "set_per_process_memory_fraction",
+    "init", "ipc_collect", "manual_seed", "manual_seed_all", "reset_accumulated_memory_stats", "seed", "seed_all",
+    "set_rng_state",
+    "set_rng_state_all", "set_sync_debug_mode", "caching_allocator_enable", "check_error",
+    "reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "set_per_process_memory_fraction",
 )  # fmt: skip
-#: What is always 0.
+#: Functions that return 0.
 _ZERO = (
-    "get_sync_debug_mode", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
-    "utilization", "clock_rate", "device_memory_used", "max_memory_cached", "memory_cached", "memory_usage",
-    "power_draw", "temperature",
+    "get_sync_debug_mode", "utilization", "clock_rate", "memory_usage", "power_draw", "temperature",
 )  # fmt: skip
 #: Replacements of functions and classes of `torch.cuda`.
 CUDA: dict[str, Callable[..., Any]] = {
@@ -115,17 +242,24 @@ CUDA: dict[str, Callable[..., Any]] = {
     "ExternalStream": ExternalStream,
     "stream": StreamContext,
     "StreamContext": StreamContext,
-    "current_stream": lambda _device=None: default_stream,
+    "current_stream": current_stream,
+    "set_stream": set_stream,
     "default_stream": lambda _device=None: default_stream,
     "initial_seed": lambda: torch.initial_seed(),
     "get_rng_state": rng_state,
     "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],
     "empty_cache": _empty_cache,
     "memory_stats": _memory_stats,
-    "host_memory_stats": _memory_stats,
+    "host_memory_stats": _host_memory_stats,
     "memory_summary": lambda *_, **__: "the virtual device keeps no statistics",
-    **dict.fromkeys(("memory_stats_as_nested_dict", "host_memory_stats_as_nested_dict"), lambda *_: {}),
-    "mem_get_info": lambda _device=None: (machine.driver.memory_bytes, machine.driver.memory_bytes),
+    "memory_stats_as_nested_dict": _nested_memory_stats,
+    "host_memory_stats_as_nested_dict": lambda: {},
+    "memory_allocated": _of_allocator("live"),
+    "max_memory_allocated": _of_allocator("program_peak"),
+    **dict.fromkeys(("memory_reserved", "memory_cached", "device_memory_used"), _of_allocator("reserved")),
+    **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), _of_allocator("program_reserved_peak")),
+    **dict.fromkeys(("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), _reset_peaks),
+    "mem_get_info": _memory_info,
     "is_current_stream_capturing": lambda: False,
     "can_device_access_peer": lambda *_: True,
     "cudart": lambda: _CUDART,
@@ -138,6 +272,9 @@ CUDA: dict[str, Callable[..., Any]] = {
     "list_gpu_processes": lambda _device=None: "no processes are running",
     "memory_snapshot": lambda *_, **__: [],
     "caching_allocator_disabled": lambda *_, **__: nullcontext(),
+    "MemPool": _MemPool,
+    "use_mem_pool": lambda *_, **__: nullcontext(),
+    "current_blas_handle": lambda: 1,
     **dict.fromkeys(_OF_NO_EFFECT, lambda *_, **__: None),
     **dict.fromkeys(_ZERO, lambda *_, **__: 0),
 }
@@ -179,12 +316,30 @@ MODULES: Final[dict[str, dict[str, Callable[..., Any]]]] = {
         "_dump_snapshot": lambda *_: None,
         "_snapshot": lambda *_: {"segments": [], "device_traces": [[]]},
     },
+    "nccl": {"is_available": lambda *_: True},
 }
-#: What works on the virtual device as it is: functions, and whole modules, since these call what has a stand-in.
+#: Private functions of PyTorch's C++ that libraries call, or PyTorch's Python where it takes CUDA to be there. A build
+#: for the CPU does not have them.
+_CPP: Final[dict[str, Callable[..., Any]]] = {
+    "_cuda_attach_out_of_memory_observer": lambda _observer: None,
+    "_cuda_clearCublasWorkspaces": lambda: None,
+    "_cuda_getCompiledVersion": lambda: _as_number(machine.driver.cuda),
+    "_cuda_getCublasLtWorkspaceSize": lambda: 1 << 20,
+    "_cuda_getCublasWorkspaceSize": lambda: 32 << 20,
+    "_cuda_getCurrentRawStream": lambda _device: 0,
+    "_cuda_getDevice": device_index,
+    "_cuda_getDeviceCount": device_count,
+    "_cuda_get_cudnn_benchmark_limit": lambda: 10,
+    "_cuda_setDevice": choose_device,
+    "_cuda_set_cudnn_benchmark_limit": lambda _limit: None,
+    "_cuda_sleep": lambda _cycles: None,
+    "_cuda_synchronize": lambda: host_waits("device", "torch.cuda.synchronize"),
+}
+#: Functions and whole modules that work on the virtual device as they are, since they call stand-ins.
 _UNCHANGED: Final = frozenset(
     {"torch.cuda.device", "torch.cuda.device_of", "torch.cuda.is_bf16_supported", "torch.cuda.nccl.version"}
 )
-_UNCHANGED_MODULES: Final = ("torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda.profiler")
+_UNCHANGED_MODULES: Final = ("torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda.profiler", "torch.cuda.tunable")
 #: Names of types and errors, which do nothing, end with these.
 _TYPES: Final = ("Storage", "Tensor", "Error", "cudaStatus")
 #: Functions that PyTorch documents under a private name.
@@ -199,23 +354,48 @@ _NVTX: Final = SimpleNamespace(
 
 
 def replacements() -> Replacements:
-    """What of `torch.cuda`, `torch.accelerator` and `torch` is another one while a prediction is active."""
+    """The replacements in `torch.cuda`, `torch.accelerator` and `torch` while a prediction is active."""
+    set_stream(default_stream)  # an earlier prediction may have left another one
     return {
         **refusals(),
         **_called_alike(torch.cuda, CUDA),
         **_called_alike(torch.accelerator, ACCELERATOR),
         **_called_alike(torch, TORCH),
         **_of_submodules(),
+        **_called_alike(_submodule("tunable"), _Tunable().stand_ins()),  # with the settings of this prediction
         **{(torch.cuda, name): kind for name, kind in TYPES.items()},
-        (torch.cuda, "default_generators"): (torch.default_generator,) * device_count(),
+        (torch.cuda, "default_generators"): tuple(map(DefaultGenerator, range(device_count()))),
         (torch, "Generator"): Generator,
+        (torch, "range"): _range,
+        (torch.nested, "nested_tensor"): _nested(torch.nested.nested_tensor),
         **_of_the_build(),
         (torch, "set_default_tensor_type"): set_default_tensor_type,
     }
 
 
+def _range(start: Any, end: Any = None, step: Any = 1, *, device: Any = None, **named: Any) -> torch.Tensor:
+    """`torch.range`, the one factory that no mode of PyTorch is asked about."""
+    start, end = (0, start) if end is None else (start, end)
+    length = math.floor((float(end) - float(start)) / float(step)) + 1
+    named.setdefault("dtype", torch.get_default_dtype())
+    numbers: torch.Tensor = torch.arange(length, device=device, **named) * step + start
+    return numbers
+
+
+def _nested(nested_tensor: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.nested.nested_tensor`, whose C++ makes one of the strided layout past all modes."""
+
+    @wraps(nested_tensor)
+    def nested(tensor_list: Any, *, layout: Any = None, device: Any = None, **named: Any) -> Any:
+        if layout in (None, torch.strided) and device is not None and torch.device(device).type == "cuda":
+            raise cannot_follow("nested tensors of the strided layout", "pass layout=torch.jagged")
+        return nested_tensor(tensor_list, layout=layout, device=device, **named)
+
+    return nested
+
+
 def _of_the_build() -> Replacements:
-    """What a build of PyTorch without CUDA says of itself, as the build for the virtual GPU does."""
+    """The facts that a build of PyTorch says of itself, as the build for the virtual GPU says them."""
     return {
         (torch.version, "cuda"): torch.version.cuda or machine.driver.cuda,
         **replacing("torch._C._has_cuda", lambda _: True),
@@ -223,7 +403,22 @@ def _of_the_build() -> Replacements:
         (torch.backends.cudnn, "_init"): lambda: True,
         (torch.backends.cudnn, "version"): lambda: _CUDNN,
         (torch.backends.cudnn, "is_acceptable"): _cudnn_takes,
+        (torch.backends.cuda, "cufft_plan_cache"): _PlanCache(),
+        (torch.compiler, "cudagraph_mark_step_begin"): lambda: None,  # the real one needs CUDA's allocator
+        **replacing("torch._C._set_blas_preferred_backend", lambda _: _chooses_nothing),
+        **replacing("torch._C._set_linalg_preferred_backend", lambda _: _chooses_nothing),
+        **{(torch._C, name): function for name, function in _CPP.items()},
     }
+
+
+def _chooses_nothing(_backend: object) -> None:
+    """Replacements for the choice of a library for products and linear algebra: no effect, since none of them runs."""
+
+
+def _as_number(version: str) -> int:
+    """A version of CUDA as its C library writes it: 13.0 is 13000."""
+    major, minor = version.split(".")[:2]
+    return 1000 * int(major) + 10 * int(minor)
 
 
 def _cudnn_takes(tensor: torch.Tensor) -> bool:
@@ -245,14 +440,14 @@ def _of_submodules() -> Replacements:
         for name, stand_in in CUDA.items()
         if hasattr(torch.cuda, name) and getattr(module, name, None) is getattr(torch.cuda, name)
     }
-    own: Replacements = {}
+    of_submodules: Replacements = {}
     for name, stand_ins in MODULES.items():
-        own |= _called_alike(_submodule(name), stand_ins)
-    return {**shared, **own, (_submodule("nvtx"), "_nvtx"): _NVTX}
+        of_submodules |= _called_alike(_submodule(name), stand_ins)
+    return {**shared, **of_submodules, (_submodule("nvtx"), "_nvtx"): _NVTX}
 
 
 def refusals() -> Replacements:
-    """What needs a real device: each public function and class of these modules without a stand-in, refused by name."""
+    """The refusals: all public functions and classes of these modules without a stand-in, each refused by its name."""
     stand_ins = {torch.cuda: CUDA, torch.accelerator: ACCELERATOR}
     below = [_submodule(name) for _, name, _ in pkgutil.iter_modules(torch.cuda.__path__) if not name.startswith("_")]
     refusing: Replacements = {}
@@ -290,10 +485,22 @@ def _submodule(name: str) -> Any:
     return importlib.import_module(f"torch.cuda.{name}")
 
 
-def _called_as(real: Any, stand_in: Callable[..., Any]) -> Callable[..., Any]:
-    """A stand-in that takes what the real function takes, by position or name; a class stands in for a class as is."""
-    if not isinstance(real, FunctionType):
+def _as_own_function(stand_in: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that does the same as a stand-in but is no other name's: Dynamo tells functions apart by identity."""
+    if not isinstance(stand_in, FunctionType):
         return stand_in
+
+    @wraps(stand_in)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return stand_in(*args, **kwargs)
+
+    return function
+
+
+def _called_as(real: Any, stand_in: Callable[..., Any]) -> Callable[..., Any]:
+    """A stand-in that takes the arguments of the real function, by position or name; a class is returned as it is."""
+    if not isinstance(real, FunctionType):
+        return _as_own_function(stand_in)
     signature = inspect.signature(real)
 
     @wraps(real)

@@ -4,33 +4,42 @@ Streams and events only say when the host waits.
 """
 # ruff: noqa: D102 - the methods are those of `torch.cuda`
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
 
-from steptrace.predict.backend import DEVICE_TYPE, Replacements, cuda_device, virtual_device
+from steptrace.predict.backend import (
+    DEVICE_TYPE,
+    Replacements,
+    cuda_device,
+    seed_and_offset,
+    state_of,
+    virtual_device,
+)
+from steptrace.predict.limit import cannot_follow
 from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.pytorch import TensorBase
-from steptrace.predict.recorder import Syncs
-from steptrace.predict.tensor import CUDA_TYPE_NAMES, LIMIT, is_virtual
+from steptrace.predict.syncs import Syncs
+from steptrace.predict.tensor import CUDA_TYPE_NAMES, is_virtual
 
 #: The number of CUDA among PyTorch's types of devices.
 _CUDA: Final = 1
 
 
 def refuse(name: str) -> NoReturn:
-    """What a program gets that asks for something of a real device."""
+    """Raise the error for a program that needs a real device."""
     full = name if name.startswith("torch.") else f"torch.cuda.{name}"
-    raise NotImplementedError(LIMIT.format(full, "leave it out of a prediction, or use `steptrace run`"))
+    raise cannot_follow(full, "leave it out of a prediction, or use `steptrace run`")
 
 
 def refused(name: str) -> Callable[..., Any]:
-    """A class that is not there: PyTorch or a program may ask whether something is an instance of it."""
+    """A class that cannot be used. It exists because PyTorch or a program may check for instances of it."""
 
     def create(*_: Any, **__: Any) -> NoReturn:
         refuse(name)
@@ -45,7 +54,7 @@ def host_waits(kind: str, op: str) -> None:
 
 
 class AnyEvent:
-    """`torch.Event`. Waiting for it on the host is a sync; asking it, or waiting for it on a stream, is none."""
+    """`torch.Event`. A wait of the host for it is a sync; a query, or a wait of a stream, is not."""
 
     event_id = 0
 
@@ -102,7 +111,7 @@ class Event(AnyEvent):
 
 
 class Stream:
-    """A CUDA stream. As a context it does nothing: on the virtual device everything happens at once."""
+    """A CUDA stream. As a context it is the current one; the virtual device does everything at once."""
 
     cuda_stream = 0
     stream_id = 0
@@ -110,6 +119,7 @@ class Stream:
 
     def __init__(self, device: object = None, priority: int = 0, **_: Any) -> None:
         self.priority = priority
+        self._before: list[Stream] = []
         self.device = cuda_device(device)
         self.device_index = self.device.index
 
@@ -146,10 +156,12 @@ class Stream:
         return 0, self.cuda_stream
 
     def __enter__(self) -> "Stream":
+        self._before.append(_current.stream)
+        _current.stream = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        _current.stream = self._before.pop()
 
 
 class ExternalStream(Stream):
@@ -160,34 +172,181 @@ class ExternalStream(Stream):
         self.cuda_stream = stream_ptr
 
 
-class StreamContext(nullcontext[object]):
-    """`torch.cuda.StreamContext`: a class of its own, since PyTorch asks whether something is an instance."""
-
-    def __init__(self, stream: object) -> None:
-        super().__init__(None)
-        self.stream = stream
-
-
 default_stream = Stream()
 
 
-class Generator(torch.Generator):
-    """A random generator "on cuda": the CPU's, since that draws the values."""
+class _CurrentStream(threading.local):
+    """The stream that this thread has chosen."""
 
-    _device: torch.device
+    stream = default_stream
+
+
+_current = _CurrentStream()
+
+
+def current_stream(device: Any = None) -> Stream:
+    """`torch.cuda.current_stream`: the stream that the program has chosen, if it is one of this GPU."""
+    stream = _current.stream
+    return stream if device is None or cuda_device(device) == stream.device else default_stream
+
+
+def set_stream(stream: Stream | None) -> None:
+    """`torch.cuda.set_stream`; None changes nothing."""
+    if stream is not None:
+        _current.stream = stream
+
+
+class StreamContext:
+    """`torch.cuda.StreamContext`: inside it a stream is the current one. All streams do everything at once."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+        self._before: list[Stream] = []
+
+    def __enter__(self) -> None:
+        self._before.append(_current.stream)
+        set_stream(self.stream)
+
+    def __exit__(self, *_: object) -> None:
+        _current.stream = self._before.pop()
+
+
+_OF_TORCH: Final[Any] = torch.Generator
+#: What offsets of a CUDA generator are multiples of.
+_OFFSET_UNIT: Final = 4
+#: How many states of generators are remembered at most.
+_MOST_STATES: Final = 256
+#: States of the CPU's generator, by the seed and the offset that stand for each on the GPU.
+_states: dict[tuple[int, int], Tensor] = {}
+
+
+class _KindOfGenerator(type(torch.Generator)):  # type: ignore[misc]
+    """Metaclass by which generators that PyTorch made are instances, too."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return type.__instancecheck__(_OF_TORCH if cls is Generator else cls, value)
+
+
+class Generator(torch.Generator, metaclass=_KindOfGenerator):
+    """`torch.Generator`: one of the CPU, or one of a virtual GPU."""
 
     def __new__(cls, device: Any = "cpu") -> "Generator":
-        """Make that of a device."""
+        """The generator of a device."""
         named = virtual_device(torch.device(device))
-        on_cuda = named.type == DEVICE_TYPE
-        made: Generator = super().__new__(cls, "cpu" if on_cuda else device)  # type: ignore[call-arg]
-        made._device = cuda_device(named.index) if on_cuda else named
-        return made
+        if named.type != DEVICE_TYPE:
+            return super().__new__(cls, device)  # type: ignore[call-arg]
+        generator = super().__new__(GpuGenerator, "cpu")  # type: ignore[call-arg]
+        generator.gpu = named.index
+        return generator
+
+
+class GpuGenerator(Generator):
+    """A random generator "on cuda": the CPU's, since that draws the values.
+
+    Its state has the form of a CUDA generator's, seed and offset. An offset counts the states that the program has
+    asked for, and stands for one of the CPU's.
+    """
+
+    gpu: int
+    _offset = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Nothing more to do: Python calls this only where a program asked for a generator of this class."""
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The device as the program knows it."""
-        return self._device
+        return cuda_device(self.gpu)
+
+    def manual_seed(self, seed: int) -> "GpuGenerator":
+        self._offset = 0
+        super().manual_seed(seed)
+        return self
+
+    def seed(self) -> int:
+        self._offset = 0
+        return super().seed()
+
+    def get_state(self) -> Tensor:
+        self._offset += _OFFSET_UNIT
+        while len(_states) >= _MOST_STATES:
+            del _states[next(iter(_states))]
+        _states[self.initial_seed(), self._offset] = super().get_state()
+        return state_of(self.initial_seed(), self._offset)
+
+    def set_state(self, new_state: Tensor) -> "GpuGenerator":
+        self._set(*seed_and_offset(new_state))
+        return self
+
+    def get_offset(self) -> int:
+        return self._offset
+
+    def set_offset(self, offset: int) -> "GpuGenerator":
+        self._set(self.initial_seed(), offset)
+        return self
+
+    def clone_state(self) -> "GpuGenerator":
+        return _on_gpu(self.gpu).set_state(self.get_state())
+
+    def graphsafe_get_state(self) -> "GpuGenerator":
+        return self
+
+    def graphsafe_set_state(self, state: torch.Generator) -> "GpuGenerator":
+        return self.set_state(state.get_state())
+
+    def _set(self, seed: int, offset: int) -> None:
+        state = _states.get((seed, offset))
+        if state is None:
+            super().manual_seed(seed)
+        else:
+            super().set_state(state)
+        self._offset = offset
+
+
+# As programs print it, and as on CUDA.
+GpuGenerator.__name__ = GpuGenerator.__qualname__ = Generator.__name__
+
+
+def _on_gpu(gpu: int) -> GpuGenerator:
+    made = Generator(cuda_device(gpu))
+    assert isinstance(made, GpuGenerator)
+    return made
+
+
+class DefaultGenerator(GpuGenerator):
+    """The default generator of a GPU: draws from it are draws from the CPU's default generator.
+
+    The CPU's keeps its state, as it has one of its own on a machine with a GPU: to set a GPU's state has no effect.
+    """
+
+    def __new__(cls, gpu: int) -> "DefaultGenerator":
+        """The default generator of a GPU."""
+        made: DefaultGenerator = _OF_TORCH.__new__(cls, "cpu")
+        made.gpu = gpu
+        return made
+
+    def initial_seed(self) -> int:
+        return torch.default_generator.initial_seed()
+
+    def manual_seed(self, seed: int) -> "DefaultGenerator":
+        torch.default_generator.manual_seed(seed)
+        return self
+
+    def seed(self) -> int:
+        return torch.default_generator.seed()
+
+    def get_state(self) -> Tensor:
+        return state_of(self.initial_seed(), self._offset)
+
+    def set_state(self, new_state: Tensor) -> "DefaultGenerator":
+        seed_and_offset(new_state)
+        return self
+
+    def clone_state(self) -> GpuGenerator:
+        return _on_gpu(self.gpu).manual_seed(self.initial_seed())
+
+    def _set(self, _seed: int, _offset: int) -> None:
+        """No effect."""
 
 
 _SET_DEFAULT = torch.set_default_tensor_type
@@ -238,7 +397,7 @@ def set_default_tensor_type(kind: Any) -> None:
 
 @contextmanager
 def default_type() -> Iterator[Replacements]:
-    """Let `torch.Tensor(...)` follow the default type, and forget that of CUDA afterwards."""
+    """A context in which `torch.Tensor(...)` follows the default type; afterwards CUDA's default type is forgotten."""
 
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is Tensor and _default["on_cuda"]:
@@ -255,7 +414,7 @@ def default_type() -> Iterator[Replacements]:
 
 
 def as_type(kind: Any) -> _LegacyType | None:
-    """The legacy type of CUDA tensors that is named or given; None for anything else."""
+    """The legacy type of CUDA tensors that a value is or names; None for any other value."""
     if isinstance(kind, str) and kind.startswith("torch.cuda."):
         kind = TYPES.get(kind.removeprefix("torch.cuda."))
     return kind if isinstance(kind, _LegacyType) else None

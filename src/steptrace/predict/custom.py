@@ -26,7 +26,7 @@ _implementations: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 def python_code(overload: Overload) -> Callable[..., Any] | None:
-    """The Python function that CUDA tensors would be given to; None where there is none, or it is C++."""
+    """The Python function that would run with CUDA tensors; None if there is none, or if it is C++."""
     definition = None if _DEFINITIONS is None else _DEFINITIONS.get(overload.name)
     if _Definition is not None and isinstance(definition, _Definition) and definition._opoverload is overload.func:
         functions: dict[str | None, Callable[..., Any]] = definition._backend_fns
@@ -36,7 +36,7 @@ def python_code(overload: Overload) -> Callable[..., Any] | None:
 
 
 def replacements() -> Replacements:
-    """What of `torch.library` is another one while a prediction is active: it tells of functions of Python."""
+    """The replacements in `torch.library` while a prediction is active: they note the functions in Python."""
     library = torch.library.Library
     implement = library.impl
 

@@ -12,17 +12,18 @@ from torch import Tensor
 from steptrace.predict import backend, collectives, compiled, custom, uncomputed
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import Overload, overload_of, tensors_of
-from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off
-from steptrace.predict.recorder import Syncs
-from steptrace.predict.rule import Call
-from steptrace.predict.rules import SPARSE_JUDGED, RuleTable
+from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off, overload_name
 from steptrace.predict.substitutes import SUBSTITUTES
+from steptrace.predict.sync_rule import Call
+from steptrace.predict.sync_rules import SPARSE_JUDGED, SyncRules
+from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh
 from steptrace.predict.threads import stop_if_ended
 from steptrace.torch_names import has
 
-_PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
-#: Operators that copy from the host, ask for shapes, or take some tensor with dimensions from there, such as lengths.
+_PYTORCH_NAMESPACES = {"aten", "prims", "prim", "profiler"}
+#: Operators that may get a tensor with dimensions from the host: they copy it, look at its shape, or read it there, as
+#: lengths.
 _TAKE_FROM_HOST = {
     "_to_copy", "copy_", "_foreach_copy", "_foreach_copy_", "as_strided_scatter", "diagonal_scatter", "select_scatter",
     "slice_scatter", "is_same_size", "is_set_to", "resize_as_", "_use_cudnn_ctc_loss",
@@ -30,20 +31,33 @@ _TAKE_FROM_HOST = {
     "_cudnn_rnn_backward", "tensor_split", "_segment_reduce_backward", "bernoulli", "bernoulli_",
     "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "rrelu_with_noise_backward",
 }  # fmt: skip
-#: Operators of which a tensor of the host gets a single value of a GPU, which PyTorch copies there as it does indices.
+#: Operators on lists that may get their factors in one tensor on the host: the number of arguments before that tensor.
+_FACTORS_ON_HOST = dict.fromkeys(("_foreach_addcdiv", "_foreach_addcdiv_", "_foreach_addcmul", "_foreach_addcmul_"), 3)
+#: Operators that refuse a single value on the host among tensors of a GPU; most others accept it.
+_TAKE_NO_NUMBER = {
+    "clamp", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_", "isin", "searchsorted", "bucketize",
+}  # fmt: skip
+#: Operators that may write a single value of a GPU into a tensor of the host. PyTorch first copies the value, and any
+#: indices, to the host.
 _ASSIGN = {
     "fill", "fill_", "index_fill", "index_fill_", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put",
 }  # fmt: skip
 
-#: Runs an operator that is made of others as PyTorch's C++ does.
+#: The dispatch key under which PyTorch's C++ runs a composite operator.
 _COMPOSITE = dispatch_key("CompositeImplicitAutograd")
 _RUNS_BY_KEY = has("torch.ops.aten.detach.default._op_dk")
 #: Operators that write to their first argument without reading it.
 _OVERWRITE = {"copy_", "fill_", "zero_"}
 
-#: Takes lengths from the host alone.
+#: The operator that accepts lengths only on the host.
 _PACK = "_pack_padded_sequence"
 _TO_COPY = aten("_to_copy")
+_CLONE = aten("clone")
+#: Operators that take conjugate and negative views as they are, see `aten/src/ATen/ConjugateFallback.cpp`.
+_TAKE_CONJUGATES: Final = {
+    "clone", "copy_", "_to_copy", "_conj_physical", "conj_physical", "conj_physical_", "resolve_conj", "resolve_neg",
+    "mm", "bmm", "addmm", "baddbmm", "dot", "vdot", "mv", "empty_like", "detach",
+}  # fmt: skip
 _NESTED = (list, tuple)
 
 
@@ -65,22 +79,35 @@ def _inside_composite() -> Iterator[None]:
         _inside.composite = before
 
 
-#: The positions of what `_to_copy` and `copy_` copy.
+#: Operators by which PyTorch's backward formulas write into new zeros, with the nodes of these formulas. They do so in
+#: place, unless a tensor is of a subclass, as those of the virtual device are.
+_IN_PLACE: Final = {
+    "scatter_add": ("GatherBackward", "CummaxBackward", "CumminBackward"),
+    "index_add": ("IndexSelectBackward",),
+    "index_fill": ("TraceBackward",),
+    "masked_fill": ("Atan2Backward",),
+    "masked_scatter": ("MaskedSelectBackward",),
+    "scatter": (
+        "MaxBackward", "MinBackward", "AmaxBackward", "AminmaxBackward", "MedianBackward", "NanmedianBackward",
+        "KthvalueBackward", "ModeBackward", "SortBackward", "TopkBackward", "MsortBackward",
+    ),
+}  # fmt: skip
+#: Index of the argument that `_to_copy`, and that `copy_`, copies.
 _MOVED, _SOURCE = 0, 1
-#: By the identity of an operator, which is not to be hashed at every call.
+#: Substitutes by the identity of the operator, since hashing an operator at every call takes time.
 _substitutes = {id(operator): function for operator, function in SUBSTITUTES.items()}
-#: Types of devices that name the virtual one; C++ may have got "cuda" from PyTorch's own Python.
+#: Device types that mean the virtual GPU. PyTorch's own Python code may have passed "cuda" to its C++ code.
 _VIRTUAL = (backend.DEVICE_TYPE, "cuda")
-#: Operators of which one result, by position, lies on the CPU even if the others do not.
+#: Index of the output that stays on the CPU.
 _HOST_RESULT = {"aten::_pack_padded_sequence": 1, "aten::_pad_packed_sequence": 1}
 
 
 class VirtualDevice(DispatchMode):  # type: ignore[misc]
-    """Catches what has no virtual tensor among its arguments: factories, copies to the device, pinning."""
+    """Catches operators without a virtual tensor among their arguments: factories, copies to the device, pinning."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled meanwhile, and to say so at each operator takes time
+        return False  # nothing is compiled during a prediction, and the default would check that at each operator
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -90,17 +117,17 @@ class VirtualDevice(DispatchMode):  # type: ignore[misc]
             return func(*args, **(kwargs or {}))
         for kind in types:
             if kind is not VirtualTensor and is_wrapper(kind):
-                return NotImplemented  # nested and distributed tensors work on those they hold, and come by with them
-        with functions_off():  # what is asked of tensors meanwhile is not the program's
+                return NotImplemented  # nested and distributed tensors call operators on the tensors that they hold
+        with functions_off():  # calls on tensors in here are not the program's
             return run(func, args, kwargs or {})
 
 
-#: The rows of PyTorch's operators alone, for tensors that are used after their prediction.
-_BUILT_IN: Final = RuleTable()
+#: The rules of PyTorch's own operators, for tensors that are used after their prediction.
+_BUILT_IN: Final = SyncRules()
 
 
-def _rules() -> RuleTable:
-    """The rows by which the active prediction judges."""
+def _rules() -> SyncRules:
+    """The rules of the active prediction."""
     recorder = Syncs.active
     return _BUILT_IN if recorder is None or recorder.rules is None else recorder.rules
 
@@ -109,32 +136,50 @@ class _Place(Enum):
     """Where an operator runs."""
 
     HOST = auto()
-    #: In inference mode composite operators arrive whole: what they are made of comes by one by one.
+    #: A composite operator, which arrives whole in inference mode. The operators that it consists of run one by one.
     PARTS = auto()
     DEVICE = auto()
 
 
 class _Call:
-    """One call of an operator, whatever mixture of devices it is called with.
+    """One call of an operator, with arguments on any devices.
 
-    `tensors` are those among the arguments, `virtual` those of them that lie on the device.
+    `tensors` are the tensors among the arguments, and `virtual` are the tensors on the virtual device.
     """
 
     __slots__ = ("args", "kwargs", "overload", "tensors", "virtual")
 
     def __init__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.overload, self.args, self.kwargs = overload_of(func), args, kwargs
+        self.overload = overload_of(func)
+        self.args = args
+        self.kwargs = kwargs
         self.tensors = tensors_of(args)
         if kwargs:
             self.tensors += tensors_of(kwargs.values())
         self.virtual = [tensor for tensor in self.tensors if isinstance(tensor, VirtualTensor)]
+
+    def resolve(self) -> None:
+        """Copy the conjugate and negative views among the arguments, as PyTorch's C++ does for most operators.
+
+        Inside a composite operator that arrived whole C++ leaves that out.
+        """
+        if any(tensor._inner.is_conj() or tensor._inner.is_neg() for tensor in self.virtual):
+            self.args = map_tensors(_resolved, list(self.args))
+            self.kwargs = {name: map_tensors(_resolved, value) for name, value in self.kwargs.items()}
+            self.tensors = tensors_of((*self.args, *self.kwargs.values()))
+            self.virtual = [tensor for tensor in self.tensors if isinstance(tensor, VirtualTensor)]
+
+
+def _resolved(value: Any) -> Any:
+    is_view = isinstance(value, VirtualTensor) and (value._inner.is_conj() or value._inner.is_neg())
+    return run(_CLONE, (value,), {}) if is_view else value
 
 
 def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run one operator: find its place, judge it by the rules, compute its results, wrap them.
 
     Raises:
-        RuntimeError: CUDA would raise it, for tensors of the host where it takes none.
+        RuntimeError: CUDA would raise it, since tensors of host and GPU are mixed.
     """
     call = _Call(func, args, kwargs)
     place = _place(call)
@@ -148,7 +193,13 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return custom.run(code, _modes(), args, kwargs)
         except Exception as error:  # it may ask for a real GPU
             failed = error
+    if _inside.composite and not call.overload.is_view and call.overload.packet not in _TAKE_CONJUGATES:
+        call.resolve()
+        args, kwargs = call.args, call.kwargs
     node, recorder = current_node(), Syncs.active
+    if node is not None and call.overload.packet in _IN_PLACE and (in_place := _in_place(call.overload, node)):
+        run(in_place, args, kwargs)
+        return VirtualTensor(args[0]._inner, args[0].gpu, is_view=True)
     if recorder is not None:
         _judge(recorder, call.overload, (call.args, kwargs), call.tensors, node)
     try:
@@ -163,11 +214,18 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return wrapped
 
 
+def _in_place(overload: Overload, node: Any) -> Any:
+    """The form of an operator that writes into its first argument, if the running node is of a formula that does so."""
+    if not node.name().startswith(_IN_PLACE[overload.packet]):
+        return None
+    return aten(f"{overload.packet}_.{overload_name(overload.func)}")
+
+
 VirtualTensor._run = staticmethod(run)
 
 
 def _place(call: _Call) -> _Place:
-    """Where an operator runs. Single values that PyTorch copies to the host to assign them there are copied.
+    """Where an operator runs. Single values that PyTorch would first copy to the host are copied.
 
     Raises:
         RuntimeError: CUDA does not take these tensors together.
@@ -191,10 +249,10 @@ def _place(call: _Call) -> _Place:
 
 
 def _run_parts(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Take a composite operator apart as PyTorch's own C++ does on a GPU.
+    """Run a composite operator by PyTorch's own C++ code, as on a GPU, so that its operators arrive one by one.
 
-    `func.decompose` prefers decompositions in Python that are made of other operators; it stands in where PyTorch does
-    not let its C++ be called.
+    If PyTorch does not let its C++ code be called, `func.decompose` is used. It prefers decompositions in Python, which
+    may consist of other operators.
     """
     with VirtualDevice(), _inside_composite():  # catches factories inside, too
         by_key = _RUNS_BY_KEY and _COMPOSITE is not None
@@ -202,20 +260,20 @@ def _run_parts(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
 
 
 def _modes() -> Callable[[], Any]:
-    """What a thread enters to find the device, for operators that are written in Python."""
+    """The function that makes the modes a thread must enter, for operators that are written in Python."""
     recorder = Syncs.active
     return VirtualDevice if recorder is None or recorder.modes is None else recorder.modes
 
 
 def _own_code(overload: Overload) -> Callable[..., Any] | None:
-    """The Python code of an operator that is none of PyTorch's and has no rule."""
-    if overload.namespace in _PYTORCHS_OWN or _rules().rows_of(overload) is not None:
+    """The Python code of a custom operator that has no rule; None for any other operator."""
+    if overload.namespace in _PYTORCH_NAMESPACES or _rules().rows_of(overload) is not None:
         return None
     return custom.python_code(overload)
 
 
 def _copied_for_assignment(args: Sequence[Any]) -> list[Any]:
-    """The same arguments with single values and lists of indices on the host."""
+    """The arguments with their single values and lists of indices copied to the host."""
     return [
         [_on_host(index) for index in value]
         if isinstance(value, _NESTED)
@@ -237,21 +295,27 @@ def _names_virtual(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _refuse_host(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
-    """Raise as CUDA does for a tensor of the host among those of a GPU; a single value may lie there, and indices."""
+    """Raise CUDA's error if host and GPU tensors are mixed; indices, and mostly single values, may be on the host."""
     if overload.packet in _TAKE_FROM_HOST:
         return
     indices = set(map(id, args[1])) if overload.is_index else set()
+    if overload.packet in _FACTORS_ON_HOST:
+        args = args[: _FACTORS_ON_HOST[overload.packet]]
     for together in _by_place(args) if overload.packet.startswith("_foreach_") else (tensors,):
-        on_host = any(not is_virtual(one) and one.dim() > 0 and id(one) not in indices for one in together)
+        numbers_pass = overload.packet not in _TAKE_NO_NUMBER
+        on_host = any(
+            not is_virtual(tensor) and id(tensor) not in indices and not (numbers_pass and tensor.dim() == 0)
+            for tensor in together
+        )
         if on_host and any(map(is_virtual, together)):
             message = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
             raise RuntimeError(f"{message} ({overload.func.name()})")
 
 
 def _by_place(args: Sequence[Any]) -> list[list[Tensor]]:
-    """The tensors of each place in an operator's lists, with those that are for all places: lists may hold both."""
+    """The tensors at each index of an operator's lists, together with the tensors outside of lists."""
     lists = [value for value in args if isinstance(value, _NESTED)]
-    return [[one for one in (*place, *args) if isinstance(one, Tensor)] for place in zip(*lists, strict=False)]
+    return [[tensor for tensor in (*place, *args) if isinstance(tensor, Tensor)] for place in zip(*lists, strict=False)]
 
 
 def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -294,7 +358,7 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
                 recorder.sync(rule.kind, name, rule.reason, count, pinned=is_pinned)
     elif overload.namespace in collectives.NAMESPACES:
         collectives.judge(name, overload.bind(args, kwargs), recorder)
-    elif overload.namespace not in _PYTORCHS_OWN:
+    elif overload.namespace not in _PYTORCH_NAMESPACES:
         recorder.cannot_judge(name, "a custom operator: what its code does on CUDA is not known; add a rule for it")
     elif overload.data_dependent:
         recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
@@ -305,7 +369,7 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
 
 
 def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
-    """Whether an operator copies a tensor from the host; a single value is no batch."""
+    """Whether an operator copies a tensor from the host that is more than a single value."""
     if overload.copied is None:
         return False
     source = args[overload.copied]
@@ -313,7 +377,7 @@ def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
 
 
 def _compute(call: _Call) -> tuple[Any, int | None]:
-    """The results on the CPU, and the GPU on which they lie; None where the call takes them to the host."""
+    """The results on the CPU, and the number of the virtual GPU that they are on; None if they go to the host."""
     overload, args, kwargs = call.overload, call.args, call.kwargs
     inner_args = _insides(args)
     inner_kwargs = dict(zip(kwargs, _insides(tuple(kwargs.values())), strict=True)) if kwargs else {}
@@ -334,11 +398,11 @@ def _compute(call: _Call) -> tuple[Any, int | None]:
 
 
 def _moved(call: _Call, inner_args: list[Any], inner_kwargs: dict[str, Any], gpu: int | None) -> Any:
-    """The result of `_to_copy`: a copy to a GPU, or to the host where `gpu` is None."""
+    """The result of `_to_copy`: a copy to a GPU, or to the host if `gpu` is None."""
     overload = call.overload
     inner_kwargs.pop("layout", None)  # C++ takes a compressed sparse tensor for a strided one, and names that
     if is_virtual(call.args[0]) is not (gpu is not None):
-        # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
+        # A copy to or from the device is always a copy, although both inner tensors are on the CPU.
         inner_kwargs["non_blocking"] = False
     if gpu is not None:
         return uncomputed.run(overload, overload.func, inner_args, inner_kwargs, _insides(call.tensors))
@@ -359,7 +423,7 @@ def _copied_to_host(call: _Call, inner_args: list[Any]) -> Any:
 
 
 def _insides(values: Sequence[Any]) -> list[Any]:
-    """The same values with the CPU tensors behind the virtual ones, in lists and tuples, too."""
+    """The values with the CPU tensor in place of each virtual one, also within lists and tuples."""
     return [
         value._inner
         if isinstance(value, VirtualTensor)
@@ -371,20 +435,20 @@ def _insides(values: Sequence[Any]) -> list[Any]:
 
 
 def _wrap_results(call: _Call, result: Any, gpu: int | None) -> Any:
-    """Give in-place and `out=` arguments back as themselves, and wrap everything new unless it lies on the host."""
+    """Return in-place and `out=` arguments themselves, and wrap new results unless they are on the host."""
     overload, args, kwargs, virtual = call.overload, call.args, call.kwargs, call.virtual
     returns = overload.given_back
     if not returns:
         _refresh_written(overload, args, kwargs)
         return result
-    # In inference mode, too, a view of a tensor from outside of it is none of an inference tensor.
+    # A view of a tensor that was made outside of inference mode is a normal tensor, even if it is taken inside.
     normal = overload.is_view and torch.is_inference_mode_enabled() and not any(t.is_inference() for t in virtual)
     if not overload.written and len(returns) == 1 and gpu is not None and isinstance(result, Tensor):
         if not normal:
             return VirtualTensor(result, gpu, is_view=overload.is_view)
         view = _wrap(result, gpu, normal=True)
-        # A view of a weight says in inference mode, too, that it requires a gradient, and `matmul` decides by it.
-        # Outside of a composite operator PyTorch sees to that itself.
+        # Also in inference mode a view of a weight requires a gradient, and `matmul` decides by that. Outside of a
+        # composite operator PyTorch sets it itself.
         if _inside.composite and view.is_floating_point() and any(tensor.requires_grad for tensor in virtual):
             view.requires_grad_()
         return view
@@ -405,7 +469,7 @@ def _wrap_results(call: _Call, result: Any, gpu: int | None) -> Any:
 
 
 def _refresh_written(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Bring the shapes up to date of what an operator has written to, if it may have changed them."""
+    """Update the shapes of the tensors that an operator has written to, if it may have changed them."""
     if not overload.reshapes:
         return
     for position, name in overload.written:

@@ -1,4 +1,4 @@
-"""Whether a program that failed during a prediction has failed by a fault of steptrace, and what to report then."""
+"""Decides whether a program that failed during a prediction has failed by a fault of steptrace."""
 
 import inspect
 import linecache
@@ -24,11 +24,14 @@ _CALLS: Final = ("run", "__torch_function__")
 
 
 def fault_report(error: BaseException) -> str | None:
-    """What to report where steptrace itself has failed; None where the program did, or PyTorch for it.
+    """The report on an error by a fault of steptrace; None for an error of the program, or of PyTorch for it.
 
-    It is steptrace's fault if its frame is the innermost one outside of PyTorch, unless it raises there what CUDA would
-    raise, or calls for the program what fails on plain CPU tensors as well.
+    It is steptrace's fault if the innermost frame outside of PyTorch is steptrace's. There are four exceptions:
+    somebody has stopped the program, or steptrace raises there what CUDA would raise, or the same call fails on plain
+    CPU tensors, too, or a function of PyTorch fails that it only passes on, without any tensor of the device.
     """
+    if not isinstance(error, Exception):  # somebody has stopped the program
+        return None
     frames = outside_pytorch(error)
     if not frames or not _file(frames[-1][0]).startswith(_OURS):
         return None
@@ -41,8 +44,33 @@ def fault_report(error: BaseException) -> str | None:
     call = _called(frame for frame, _ in reversed(frames))
     if call is not None and _fails_on_cpu(call["func"], call["args"], call["kwargs"], type(error)):
         return None
+    if _only_passes_on(error):
+        return None
     operator = "" if call is None else f", operator {getattr(call['func'], '__name__', call['func'])}"
     return report(error, frames, operator)
+
+
+def _only_passes_on(error: BaseException) -> bool:
+    """Whether our innermost frame stands in for a function of PyTorch, and calls that with nothing of the device.
+
+    So it is where a package of the program's does not fit its PyTorch: its operators are registered by a function that
+    has a stand-in.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = max(number for number, frame in enumerate(frames) if _file(frame).startswith(_OURS))
+    if ours + 1 == len(frames):
+        return False
+    called = frames[ours + 1]
+    stands_in = any(getattr(value, "__code__", None) is called.f_code for value in frames[ours].f_locals.values())
+    return stands_in and not any(_of_the_device(value) for value in called.f_locals.values())
+
+
+def _of_the_device(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_of_the_device, value))
+    if isinstance(value, Mapping):
+        return any(map(_of_the_device, value.values()))
+    return isinstance(value, VirtualTensor)
 
 
 def _file(frame: FrameType) -> str:
@@ -61,7 +89,7 @@ def _called(frames: Iterable[FrameType]) -> Mapping[str, Any] | None:
 def _fails_on_cpu(func: Any, args: Any, kwargs: Any, kind: type[BaseException]) -> bool:
     """Whether a call fails in the same way with copies of its tensors on the CPU.
 
-    So it is taken for a backward pass, which copies without their history cannot repeat.
+    A backward pass counts as one that does: copies have no history, so it cannot be repeated.
     """
     if getattr(func, "__name__", None) in ("backward", "grad"):
         return True

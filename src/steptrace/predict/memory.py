@@ -1,8 +1,8 @@
-"""Memory during a prediction: the virtual GPU's, and marks on the host's, which counts as pinned or has assumed values.
+"""The memory of the virtual GPU during a prediction, and marks on tensors of the host: pinned, or with assumed values.
 
-The GPU's is the bytes of live storages, as CUDA's caching allocator rounds them (`c10/cuda/CUDACachingAllocator.cpp`):
-blocks are multiples of 512 bytes; from 10 MiB on a block has a segment of its own in steps of 2 MiB, of which a rest of
-up to 1 MiB is not split off. Which free block is taken is not followed.
+The GPU's memory is the sum of the live storages, rounded as CUDA's caching allocator does
+(`c10/cuda/CUDACachingAllocator.cpp`). Blocks are multiples of 512 bytes. From 10 MiB on, a block has its own segment in
+steps of 2 MiB, and a rest of up to 1 MiB is not split off. Which free block the allocator takes is not followed.
 """
 
 import weakref
@@ -20,16 +20,27 @@ _KEPT_REST: Final = 2**20
 
 
 class Allocator:
-    """One GPU's memory in bytes: `live` is what is allocated now, `peak` the most of it since `reset_peak`."""
+    """One GPU's memory in bytes.
+
+    Attributes:
+        live: what is allocated now.
+        peak: the most of it since the prediction's last `reset_peak`.
+        program_peak: the most of it since the program's last `torch.cuda.reset_peak_memory_stats()`.
+        reserved: what the allocator has taken from the device and keeps for later tensors, without its fragmentation.
+        program_reserved_peak: the most of that, as `program_peak`.
+    """
 
     def __init__(self) -> None:
-        self.live = self.peak = 0
+        self.live = self.peak = self.program_peak = self.reserved = self.program_reserved_peak = 0
 
     def allocate(self, nbytes: int) -> None:
         """Count a new block."""
         size = block_bytes(nbytes)  # no call within the sum: another thread may run meanwhile
         self.live += size
         self.peak = max(self.peak, self.live)
+        self.program_peak = max(self.program_peak, self.live)
+        self.reserved = max(self.reserved, _up(self.live, _STEP))
+        self.program_reserved_peak = max(self.program_reserved_peak, self.reserved)
 
     def free(self, nbytes: int) -> None:
         """Give a block back, which had been allocated for `nbytes`."""
@@ -37,8 +48,16 @@ class Allocator:
         self.live -= size
 
     def reset_peak(self) -> None:
-        """Forget the peak, as `torch.cuda.reset_peak_memory_stats` does."""
+        """Forget the peak of the prediction."""
         self.peak = self.live
+
+    def reset_program_peak(self) -> None:
+        """Forget the peaks that the program is told, as `torch.cuda.reset_peak_memory_stats` does."""
+        self.program_peak, self.program_reserved_peak = self.live, self.reserved
+
+    def give_back(self) -> None:
+        """Return what no tensor needs to the device, as `torch.cuda.empty_cache` does."""
+        self.reserved = _up(self.live, _STEP)
 
 
 def block_bytes(nbytes: int) -> int:
@@ -53,7 +72,7 @@ def _up(size: int, step: int) -> int:
 
 
 _allocators: dict[int, Allocator] = {}
-#: By the identity of a storage that is in use.
+#: The live storages, by identity.
 _tracked: dict[int, weakref.ref[Any]] = {}
 
 
@@ -67,14 +86,16 @@ def allocator(gpu: int = 0) -> Allocator:
 def track(tensor: Any, gpu: int) -> None:
     """Count the storage of a tensor inside a virtual one from now on until it is freed."""
     storage = tensor.untyped_storage()
-    key, nbytes, of = storage_key(storage), storage.nbytes(), allocator(gpu)
+    key = storage_key(storage)
+    nbytes = storage.nbytes()
+    memory = allocator(gpu)
     if key in _tracked or not nbytes:
         return
-    of.allocate(nbytes)
+    memory.allocate(nbytes)
 
     def freed(_: object) -> None:
         if _tracked.pop(key, None) is not None:
-            of.free(nbytes)
+            memory.free(nbytes)
 
     _tracked[key] = weakref.ref(storage, freed)
 

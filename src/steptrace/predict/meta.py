@@ -13,7 +13,7 @@ from steptrace.predict.tensor import map_tensors
 META: Final = torch.device("meta")
 #: Calls that are kept; then all are forgotten.
 _MOST_KEPT: Final = 10_000
-#: By call, results like its own.
+#: Results of the same form, by call.
 _kept: dict[Hashable, Any] = {}
 
 
@@ -46,7 +46,7 @@ def on_meta(overload: Overload, function: Callable[..., Any], args: Sequence[Any
 
 
 def _key(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
-    """What the results of a call depend on; None if it writes to its arguments or may give one of them back."""
+    """The facts on which the results of a call depend; None if it writes to its arguments or may return one of them."""
     if overload.aliases or overload.namespace != "aten":
         return None
     try:
@@ -73,11 +73,14 @@ def _described(value: Any) -> Hashable:
 
 
 def _is_new(results: Any, args: Sequence[Any]) -> bool:
-    """Whether results are no views and share no memory, with arguments or each other."""
-    tensors, given = tensors_of((results,)), {storage_key(tensor.untyped_storage()) for tensor in tensors_of(args)}
+    """Whether results are not views, and share no memory with arguments or with each other."""
+    tensors = tensors_of((results,))
     if not all(tensor.is_meta and tensor.layout is torch.strided for tensor in tensors):
         return False
-    return len(given | {storage_key(tensor.untyped_storage()) for tensor in tensors}) == len(given) + len(tensors)
+    storages = {storage_key(tensor.untyped_storage()) for tensor in tensors}
+    return len(storages) == len(tensors) and storages.isdisjoint(
+        storage_key(tensor.untyped_storage()) for tensor in tensors_of(args)
+    )
 
 
 def _alike(leaf: Any) -> Any:

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from steptrace.foreign_messages import TORCH_CANNOT_SWAP
 from steptrace.predict.backend import Replacements, device
-from steptrace.predict.pytorch import replacing
-from steptrace.predict.tensor import LIMIT, is_virtual
+from steptrace.predict.limit import cannot_follow
+from steptrace.predict.pytorch import TensorBase, functions_off, replacing
+from steptrace.predict.tensor import is_virtual
 from steptrace.torch_names import private
 
 _LAZY: Final[Any] = (UninitializedParameter, UninitializedBuffer)
@@ -24,12 +26,16 @@ _MIXIN: Final[Any] = private("torch.nn.parameter.UninitializedTensorMixin")
 
 
 def replacements() -> Replacements:
-    """What of torch.nn and of export is another one while a prediction is active."""
+    """The replacements in torch.nn and torch.export while a prediction is active."""
     return {
         (torch.export, "export"): _exported(torch.export.export),
         **replacing("torch.nn.Module._apply", _converting),
         **replacing("torch.Tensor._make_subclass", lambda make: staticmethod(_making(make))),
-        **({} if _MIXIN is None else {(_MIXIN, "materialize"): _materializing(_MIXIN.materialize)}),
+        **(
+            {}
+            if _MIXIN is None
+            else {(_MIXIN, "materialize"): _materializing(_MIXIN.materialize), **_PROPERTIES_OF_LAZY}
+        ),
         **replacing("torch.nn.attention.flex_attention.flex_attention_hop", _flex_attention),
         **replacing("torch.nn.parallel.scatter_gather.Scatter", lambda _: _Scatter),
     }
@@ -49,7 +55,7 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return apply(self, fn, *args, **kwargs)
             except RuntimeError as error:
-                if "Couldn't swap" not in str(error):
+                if TORCH_CANNOT_SWAP.find(error) is None:
                     raise
                 torch.__future__.set_swap_module_params_on_conversion(False)
                 try:
@@ -65,10 +71,10 @@ def _making(make: Callable[..., Tensor]) -> Callable[..., Any]:
 
     def make_subclass(cls: Any, data: Tensor, *args: Any, **kwargs: Any) -> Any:
         is_lazy = issubclass(cls, _LAZY) and is_virtual(data)
-        made: Any = make(cls, torch.empty_like(data, device="cpu") if is_lazy else data, *args, **kwargs)
+        parameter: Any = make(cls, torch.empty_like(data, device="cpu") if is_lazy else data, *args, **kwargs)
         if is_lazy:
-            made._device = data.device
-        return made
+            parameter._device = data.device
+        return parameter
 
     return make_subclass
 
@@ -84,19 +90,34 @@ def _materializing(materialize: Callable[..., None]) -> Callable[..., None]:
     return materialized
 
 
+def _device_of_lazy(tensor: Any) -> torch.device:
+    """The device of a lazy tensor as the program knows it; the tensor itself stays on the CPU."""
+    known: torch.device | None = tensor.__dict__.get("_device")
+    if known is not None:
+        return known
+    with functions_off():
+        return TensorBase.device.__get__(tensor)  # type: ignore[no-any-return]
+
+
+_PROPERTIES_OF_LAZY: Final = {
+    (_MIXIN, "device"): property(_device_of_lazy),
+    (_MIXIN, "is_cuda"): property(lambda tensor: _device_of_lazy(tensor).type == "cuda"),
+}
+
+
 @contextmanager
 def _lazy_kept(module: nn.Module, convert: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """Keep a module's own lazy tensors from being converted meanwhile, and note what becomes of them."""
     owners: list[dict[str, Any]] = [module._parameters, module._buffers]
-    named: list[tuple[dict[str, Any], str, Any]] = [(own, *item) for own in owners for item in own.items()]
-    lazy = [(own, name, value) for own, name, value in named if isinstance(value, _LAZY)]
-    for own, name, _ in lazy:
-        own[name] = None
+    named: list[tuple[dict[str, Any], str, Any]] = [(tensors, *item) for tensors in owners for item in tensors.items()]
+    lazy = [(tensors, name, value) for tensors, name, value in named if isinstance(value, _LAZY)]
+    for tensors, name, _ in lazy:
+        tensors[name] = None
     try:
         yield
     finally:
-        for own, name, value in lazy:
-            own[name] = value
+        for tensors, name, value in lazy:
+            tensors[name] = value
     for _, _, value in lazy:
         converted = convert(torch.empty(0, dtype=value.data.dtype, device=getattr(value, "_device", "cpu")))
         value._device = converted.device
@@ -104,12 +125,12 @@ def _lazy_kept(module: nn.Module, convert: Callable[[torch.Tensor], torch.Tensor
 
 
 def _exported(export: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.export.export`, which traces with tensors that stand for others on a device that has none."""
+    """`torch.export.export`, refused for a module or arguments on the virtual device, which has no fake tensors."""
 
     @wraps(export)
     def exported(mod: Any, args: Any = (), *more: Any, **named: Any) -> Any:
         if any(map(is_virtual, (*mod.parameters(), *mod.buffers(), *args))):
-            raise NotImplementedError(LIMIT.format("torch.export", "export on the CPU, or after the steps"))
+            raise cannot_follow("torch.export", "export on the CPU, or after the steps")
         return export(mod, args, *more, **named)
 
     return exported
@@ -126,7 +147,7 @@ def _flex_attention(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Scatter:
-    """How DataParallel gives a tensor to its GPUs, of which one alone can be followed."""
+    """The way in which DataParallel gives a tensor to its GPUs. Only one GPU can be followed."""
 
     @staticmethod
     def apply(target_gpus: Sequence[Any], _sizes: Any, _dim: int, tensor: Tensor) -> tuple[Tensor, ...]:

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from steptrace.documents.estimate import SYNC, OperatorCalls, TensorSpec
-from steptrace.engine.frames import Site, trace_file_name
+from steptrace.documents.estimate import SYNC, DeclaredCost, OperatorCalls, TensorSpec
+from steptrace.engine.frames import SourceLine, trace_file_name
+from steptrace.errors import PredictError
+from steptrace.estimate.kernel_classes import OPERATORS, OWN_KERNELS
 from steptrace.estimate.launches import INDEXING
-from steptrace.estimate.rules import OPERATORS
+from steptrace.operator_costs import OperatorCost, cost_formula
 from steptrace.predict.pytorch import has_kernel, overload_name, storage_key
 from steptrace.torch_names import release_of
 
@@ -23,7 +25,7 @@ _COMPOSITE: Final = "CompositeImplicitAutograd"
 _DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 #: Operators whose second argument, the indices, may lie on the host.
 _INDEX: Final = re.compile(r"_?(unsafe_)?index(_put)?(_impl)?_?")
-#: What operators nest tensors in; a union of types would be made at each question.
+#: The types in which operators nest tensors. A tuple, since a union of types would be made anew at each check.
 _NESTED: Final = (list, tuple)
 #: Operators that CUDA has a kernel of, and that PyTorch composes of others elsewhere.
 FUSED: Final = ("_fused_rms_norm", "mish_backward", "silu_backward")
@@ -31,7 +33,7 @@ FUSED: Final = ("_fused_rms_norm", "mish_backward", "silu_backward")
 _OF_RECURRENT: Final = {"_cudnn_rnn": 2, "_cudnn_rnn_backward": 4}
 _ROWS: Final = ("crow_indices", "col_indices", "values")
 _COLUMNS: Final = ("ccol_indices", "row_indices", "values")
-#: By layout, what gives the tensors that a sparse one consists of.
+#: By layout, the functions that return the tensors of which a sparse tensor consists.
 SPARSE_PARTS: Final = {
     torch.sparse_coo: ("_indices", "_values"),
     torch.sparse_csr: _ROWS,
@@ -48,19 +50,19 @@ class Overload:
 
     Attributes:
         func: the overload itself.
-        name: of the operator with its namespace ("aten::mm"); `packet` is that without.
+        name: the operator's name with its namespace ("aten::mm"); `packet` is the name without it.
         aliases: whether results may be arguments, or lie in their memory.
         is_view: whether its results lie in the memory of its arguments.
         is_composite: whether it is made of other operators.
         is_index: whether its second argument is a list of indices.
         takes_device: whether it can name a device.
-        data_dependent: whether what it returns, or its size, depends on values.
-        copied: the position of the argument that it copies, None where it does something else.
-        names: of its arguments; `defaults` by name.
+        data_dependent: whether its results, or their sizes, depend on values.
+        copied: the position of the argument that it copies; None if it does something else.
+        names: the names of its arguments; `defaults` has their default values by name.
         written: position and name of each argument that it writes to.
         reshapes: whether it may change the shape of such an argument.
-        given_back: for each result the name of the argument that it is, None for a new one.
-        flop: the formula for its floating-point operations, None where there is none.
+        given_back: for each result, the name of the argument that it is; None for a new tensor.
+        flop: the formula for its floating-point operations; None without a formula.
         recorded: names of the arguments on which its launches depend.
     """
 
@@ -73,7 +75,9 @@ class Overload:
     def __init__(self, func: Any) -> None:
         schema = func._schema
         arguments = schema.arguments
-        self.func, self.namespace, self.name = func, func.namespace, str(schema.name)
+        self.func = func
+        self.namespace = func.namespace
+        self.name = str(schema.name)
         self.packet = self.name.partition("::")[2]
         self.is_view, self.is_mutable = bool(func.is_view), bool(schema.is_mutable)
         self.aliases = self.is_view or any(argument.alias_info is not None for argument in arguments)
@@ -137,7 +141,7 @@ _overloads: dict[int, Overload] = {}
 
 
 def overload_of(func: Any) -> Overload:
-    """The facts of an overload. By its identity: its own hash is computed in Python."""
+    """The facts of an overload. They are kept by its identity, since its hash is computed in Python."""
     overload = _overloads.get(id(func))
     if overload is None:
         overload = _overloads[id(func)] = Overload(func)
@@ -155,12 +159,30 @@ def tensors_of(values: Iterable[Any]) -> list[Tensor]:
     return tensors
 
 
+class OwnKernel(NamedTuple):
+    """A kernel of the program's own, counted as if it were an operator."""
+
+    func: str
+    is_view: bool = False
+
+
 #: Shape, strides and type of a tensor.
 _Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 _Arguments = tuple[tuple[str, Any], ...]
-#: What calls have in common that are counted together: operator, inputs, outputs, the host's tensor, arguments,
-#: operations, phase, file, line.
-_Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], _Spec | None, _Arguments, int, str, str | None, int | None]
+#: The key of calls that are counted together: operator, inputs, outputs, the host's tensor, arguments,
+#: operations, declared cost, phase, file, line.
+_Key = tuple[
+    "Overload | OwnKernel",
+    tuple[_Spec, ...],
+    tuple[_Spec, ...],
+    _Spec | None,
+    _Arguments,
+    int,
+    DeclaredCost | None,
+    str,
+    str | None,
+    int | None,
+]
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
 _FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
@@ -173,25 +195,36 @@ class OperatorLog:
         self._calls: Counter[_Key] = Counter()
         self._places: dict[_Key, int] = {}
         self._queue: list[int] = []
+        #: The same with calls of compiled code in place of the operators in them; the calls that it has.
+        self._compiled_queue: list[int] = []
+        self._compiled_calls: set[int] = set()
+        #: The same with as little as can be of compiled code whose kernels are not known.
+        self._fused_queue: list[int] = []
         self._flop: dict[tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...]], int] = {}
 
-    def add(
+    def add(  # noqa: PLR0913
         self,
         overload: Overload,
         call: tuple[Any, Any],
         virtual: Sequence[Any],
         result: Any,
         phase: str,
-        site: Site | None,
+        site: SourceLine | None,
+        compiled: tuple[int, int | None] | None = None,
     ) -> None:
-        """Count one call, as `Syncs.ran` describes it; `site` is the program's line, or None."""
+        """Count one call, as `Syncs.ran` describes it.
+
+        `site` is the program's line, or None. `compiled` is None for an operator outside of compiled code. Inside it
+        has two numbers: one of the call's forward or backward pass, and the one that stands for that pass in
+        `compiled_queue`, which is None if its kernels are not known.
+        """
         args, kwargs = call
         host = None
         if overload.copied is not None:
             ends = (args[0], result if overload.copied == 0 else args[1])
             host = next(_specs_of(end for end in ends if not hasattr(end, "_inner")), None)
         of_two = (host is None and overload.copied == 1) or overload.packet == "equal"
-        if of_two and is_same_memory(*(one._inner for one in args[:2])):
+        if of_two and is_same_memory(*(tensor._inner for tensor in args[:2])):
             return
         outputs = tuple(_specs_of(tensor._inner for tensor in tensors_of((result,)) if hasattr(tensor, "_inner")))
         file, line = (None, None) if site is None else (site.file, site.line)
@@ -202,40 +235,84 @@ class OperatorLog:
             if overload.packet in _FLOP_OF_SHAPES and shapes in self._flop:
                 flop = self._flop[shapes]
             else:
-                flop = self._flop[shapes] = _counted(overload.flop, args, kwargs, result)
+                flop = self._flop[shapes] = counted_flop(overload.flop, args, kwargs, result)
         arguments: _Arguments = ()
         if overload.recorded:
             bound = overload.bind(args, kwargs)
             arguments = tuple((name, _argument(bound[name])) for name in overload.recorded)
         if len(inputs) > len(virtual) and (
-            sparse := [one._inner for one in virtual if one._inner.layout is torch.sparse_coo]
+            sparse := [tensor._inner for tensor in virtual if tensor._inner.layout is torch.sparse_coo]
         ):
-            arguments += (("is_coalesced", all(one.is_coalesced() for one in sparse)),)
+            arguments += (("is_coalesced", all(tensor.is_coalesced() for tensor in sparse)),)
         if overload.packet in INDEXING:
             arguments += _of_host(args)
-        key: _Key = (overload, inputs, outputs, host, arguments, flop, phase, file, line)
+        cost = declared_cost(overload, args, kwargs)
+        self._count((overload, inputs, outputs, host, arguments, flop, cost, phase, file, line), compiled)
+
+    def add_kernel(
+        self,
+        name: str,
+        read: Sequence[Tensor],
+        written: Sequence[Tensor],
+        phase: str,
+        site: SourceLine | None,
+        compiled: tuple[int, int | None] | None = None,
+    ) -> None:
+        """Count the launch of a kernel of the program's own: its name, and the tensors that it reads and writes."""
+        file, line = (None, None) if site is None else (site.file, site.line)
+        inputs, outputs = (tuple(_specs_of(tensor._inner for tensor in some)) for some in (read, written))  # type: ignore[attr-defined]
+        kernel = OwnKernel(f"{OWN_KERNELS}.{name}")
+        self._count((kernel, inputs, outputs, None, (), 0, None, phase, file, line), compiled)
+
+    def _count(self, key: _Key, compiled: tuple[int, int | None] | None = None) -> None:
+        overload, flop, cost = key[0], key[5], key[6]
         self._calls[key] += 1
-        self._queue.append(self._places.setdefault(key, len(self._places)))
+        place = self._places.setdefault(key, len(self._places))
+        self._queue.append(place)
+        if compiled is None:
+            self._compiled_queue.append(place)
+            self._fused_queue.append(place)
+        elif compiled[1] is None:
+            self._compiled_queue.append(place)
+            if flop or cost is not None or isinstance(overload, OwnKernel):  # which is fused with nothing
+                self._fused_queue.append(place)
+        elif compiled[0] not in self._compiled_calls:
+            self._compiled_calls.add(compiled[0])
+            self._compiled_queue.append(compiled[1])
+            self._fused_queue.append(compiled[1])
 
     def sync(self, count: int) -> None:
         """Note that the host waits here `count` times for all calls so far."""
         self._queue += [SYNC] * count
+        self._compiled_queue += [SYNC] * count
+        self._fused_queue += [SYNC] * count
 
     def clear(self) -> None:
         """Forget all calls."""
         self._calls.clear()
         self._places.clear()
         self._queue.clear()
+        self._compiled_queue.clear()
+        self._fused_queue.clear()
+        self._compiled_calls.clear()
 
     def queue(self) -> tuple[int, ...]:
         """Calls and syncs in their order: positions in `calls()`, and `SYNC`."""
         return tuple(self._queue)
 
+    def compiled_queue(self) -> tuple[int, ...]:
+        """The same with calls of compiled code, see `steptrace.documents.compiled`."""
+        return tuple(self._compiled_queue)
+
+    def fused_queue(self) -> tuple[int, ...]:
+        """The same with nothing but products, convolutions and attention of compiled code without known kernels."""
+        return tuple(self._fused_queue)
+
     def calls(self) -> tuple[OperatorCalls, ...]:
         """All calls so far, in the order of their first occurrence; files as traces name them."""
         names: dict[str | None, str | None] = {None: None}
         calls = []
-        for (overload, inputs, outputs, host, arguments, flop, phase, file, line), count in self._calls.items():
+        for (overload, inputs, outputs, host, arguments, flop, cost, phase, file, line), count in self._calls.items():
             if file is not None and file not in names:
                 names[file] = trace_file_name(file)
             calls.append(
@@ -253,27 +330,62 @@ class OperatorLog:
                     arguments=dict(arguments),
                     torch=release_of(torch.__version__),
                     cuda=_cuda(),
+                    cost=cost,
                 )
             )
         return tuple(calls)
 
 
-def _counted(formula: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
-    """Operations by a formula of PyTorch's or of the program's, 0 where it cannot tell.
+def counted_flop(formula: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+    """The operations by a formula of PyTorch's or of the program's; 0 if the formula fails.
 
-    It gets the tensors on the CPU: what it reads of them is no sync of the program. Formulas are made for one overload
-    of an operator; of others (`out_dtype`) they do not know the types that are given by position.
+    The formula gets the tensors on the CPU, so that a value that it reads is no sync of the program. A formula is made
+    for one overload of an operator: it does not know the types that other overloads (`out_dtype`) take by position.
     """
     inside = _inside((list(args), dict(kwargs), result))
-    positional, named, made = inside
-    for given in (positional, [value for value in positional if not isinstance(value, torch.dtype)]):
+    positional, named, output = inside
+    for arguments in (positional, [value for value in positional if not isinstance(value, torch.dtype)]):
         with suppress(Exception):  # whatever somebody's formula raises, the program runs on
-            return int(formula(*given, **named, out_val=made))
+            return int(formula(*arguments, **named, out_val=output))
     return 0
 
 
+def declared_cost(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DeclaredCost | None:
+    """The cost of one call by the formula that is declared for its operator; None without one.
+
+    The formula gets the tensors on the CPU, so that a value that it reads is no sync of the program.
+
+    Raises:
+        PredictError: the formula fails, or returns something else.
+    """
+    formula = None if overload.namespace == "aten" else cost_formula(overload.name)
+    if formula is None:
+        return None
+    positional, named = _inside((list(args), dict(kwargs)))
+    try:
+        cost = formula(*positional, **named)
+    except Exception as error:
+        raise PredictError(
+            f"the declared cost of {overload.name} cannot be computed ({error!r})",
+            where=f"the function given to steptrace.operator_cost({overload.name!r})",
+            expected="an OperatorCost for these arguments",
+        ) from error
+    if not isinstance(cost, OperatorCost):
+        raise PredictError(
+            f"the declared cost of {overload.name} is {cost!r}",
+            where=f"the function given to steptrace.operator_cost({overload.name!r})",
+            expected="an OperatorCost",
+        )
+    return DeclaredCost(flop=cost.flop, bytes=cost.bytes, launches=cost.launches, arithmetic=cost.arithmetic)
+
+
+def tensor_specs(tensors: Iterable[Tensor]) -> tuple[TensorSpec, ...]:
+    """The shapes, strides and types of tensors, and of the parts of sparse tensors."""
+    return tuple(map(_written, _specs_of(tensors)))
+
+
 def _inside(value: Any) -> Any:
-    """The same value with CPU tensors in place of those of the device."""
+    """The value with CPU tensors in place of virtual ones."""
     if isinstance(value, dict):
         return {name: _inside(item) for name, item in value.items()}
     if isinstance(value, _NESTED):
@@ -283,21 +395,21 @@ def _inside(value: Any) -> Any:
 
 def _of_host(args: Sequence[Any]) -> _Arguments:
     """How many of an indexing operator's indices lie on the host, and whether its value does."""
-    indices = sum(isinstance(one, Tensor) and not hasattr(one, "_inner") for one in args[1])
+    indices = sum(isinstance(index, Tensor) and not hasattr(index, "_inner") for index in args[1])
     value = len(args) > 2 and not hasattr(args[2], "_inner")
     return (("host_indices", indices), ("host_value", value))
 
 
 def _cuda() -> int:
-    """The first number of the version of CUDA that PyTorch was built with.
+    """The major version of CUDA that PyTorch was built with.
 
-    A build without CUDA stands for the build for CUDA 13 that is published beside it.
+    A build without CUDA counts as the build for CUDA 13 of the same release.
     """
     return int((torch.version.cuda or "13").partition(".")[0])
 
 
 def _argument(value: Any) -> Any:
-    """As calls are told apart by it."""
+    """The form of an argument by which calls are told apart."""
     return isinstance(value, Tensor) or (tuple(value) if isinstance(value, list) else value)
 
 

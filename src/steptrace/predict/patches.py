@@ -1,6 +1,6 @@
-"""What is different in the process while a prediction is active: features, each a set of replaced attributes.
+"""Sets up what a prediction changes in the process: features, each of which replaces some attributes.
 
-A feature that cannot be set up, as PyTorch lacks a name that it needs, is left out. The answer says so then.
+A feature is left out if PyTorch lacks a name that it needs. The answer of the prediction then says so.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steptrace.predict.backend import Replacements
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.syncs import Syncs
 
 _MISSING = object()
 
@@ -23,20 +23,22 @@ class Feature:
         reason: why a prediction needs it.
         lost: what the answer lacks without it.
         set_up: gives the attributes by owner and name, or a context that yields them and undoes its settings.
+        stays: whether Dynamo needs it, too, when it follows compiled code.
     """
 
     name: str
     reason: str
     lost: str
     set_up: Callable[[Syncs], Replacements | AbstractContextManager[Replacements]]
+    stays: bool = False
 
 
 @contextmanager
 def applied(features: Sequence[Feature], recorder: Syncs) -> Iterator[None]:
-    """Set the features up in their order, and undo them in the reverse order.
+    """A context in which the features are set up, in their order. They are undone in the reverse order.
 
-    All of them read what is there before the first attribute is replaced, and no two replace the same attribute. So
-    their order decides about settings alone. `recorder` notes a feature that cannot be set up.
+    All features read the attributes before the first one is replaced, and no two replace the same attribute. So their
+    order matters only for PyTorch's settings. `recorder` notes a feature that cannot be set up.
     """
     with ExitStack() as stack:
         replacements: Replacements = {}
@@ -48,6 +50,10 @@ def applied(features: Sequence[Feature], recorder: Syncs) -> Iterator[None]:
                 recorder.lacks(f"{feature.lost} ({feature.name}: {error})")
                 continue
             replacements |= of_feature
+            if not feature.stays:
+                recorder.originals |= {
+                    (owner, name): vars(owner)[name] for owner, name in of_feature if name in vars(owner)
+                }
         for (owner, name), value in replacements.items():
             stack.enter_context(_replaced(owner, name, value))
         yield

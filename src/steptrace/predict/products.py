@@ -1,7 +1,7 @@
 """Gradients of products as on a GPU, where the host reads whether there are zeros among the values.
 
-As in `torch/csrc/autograd/FunctionsManual.cpp` (`prod_backward`, `cumprod_backward`), which reads nothing of tensors
-that are a subclass's, as the virtual device's are.
+The formulas are those of `torch/csrc/autograd/FunctionsManual.cpp` (`prod_backward`, `cumprod_backward`). The code
+there reads no values of tensor subclasses, and the virtual device's tensors are of one.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class _Product(Function):
 def _of_product(
     gradient: Tensor,
     values: Tensor,
-    made: Tensor,
+    product: Tensor,
     dim: int | None = None,
     keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's own
     **_: Any,
@@ -52,31 +52,31 @@ def _of_product(
             return torch.zeros_like(values)
     else:
         if not keepdim:
-            gradient, made = gradient.unsqueeze(dim), made.unsqueeze(dim)
+            gradient, product = gradient.unsqueeze(dim), product.unsqueeze(dim)
         zeros = int((values == 0).sum(dim, keepdim=True).sum().item())
     if not zeros:
-        return gradient * (made / values).conj()
+        return gradient * (product / values).conj()
     if dim is None:
         return _without_division(gradient, values.contiguous().view(-1), 0).view_as(values)
     return _without_division(gradient, values, dim)
 
 
 def _without_division(gradient: Tensor, values: Tensor, dim: int) -> Tensor:
-    """The product of all values before each, times that of all values behind it."""
+    """For each value, the product of all values before it and all values after it."""
     size = values.size(dim)
-    one = torch.ones_like(values.narrow(dim, 0, 1))
-    before = torch.cat((one, values.narrow(dim, 0, size - 1)), dim).cumprod(dim)
-    behind = torch.cat((one, values.narrow(dim, 1, size - 1).flip(dim)), dim).cumprod(dim).flip(dim)
+    ones = torch.ones_like(values.narrow(dim, 0, 1))
+    before = torch.cat((ones, values.narrow(dim, 0, size - 1)), dim).cumprod(dim)
+    behind = torch.cat((ones, values.narrow(dim, 1, size - 1).flip(dim)), dim).cumprod(dim).flip(dim)
     return gradient * (before * behind).conj()
 
 
-def _of_running_product(gradient: Tensor, values: Tensor, made: Tensor, dim: int, **_: Any) -> Tensor:
+def _of_running_product(gradient: Tensor, values: Tensor, product: Tensor, dim: int, **_: Any) -> Tensor:
     gradient = gradient.to(values.dtype)
     if values.numel() <= 1 or values.size(dim) == 1:
         return gradient
-    weighted = made.conj() * gradient
+    weighted = product.conj() * gradient
     if (values == 0).any().item():
-        return torch.ops.aten.cumprod_backward(gradient, values, dim, made)  # type: ignore[no-any-return]
+        return torch.ops.aten.cumprod_backward(gradient, values, dim, product)  # type: ignore[no-any-return]
     return weighted.flip(dim).cumsum(dim).flip(dim).div(values.conj())
 
 
@@ -87,17 +87,17 @@ def _differentiated(product: Callable[..., Tensor], formula: Callable[..., Tenso
         recorded = is_virtual(input) and input.requires_grad and torch.is_grad_enabled() and "out" not in options
         if not recorded or _TRANSFORMS():
             return product(input, *args, **options)
-        made: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
+        result: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
             input, lambda values: product(values, *args, **options), lambda *each: formula(*each, *args, **options)
         )
-        return made
+        return result
 
     return call
 
 
 _product = _differentiated(torch.prod, _of_product)
 _running_product = _differentiated(torch.cumprod, _of_running_product)
-#: What is called in place of a function.
+#: The replacements of functions.
 REPLACED: Final[dict[Any, Callable[..., Tensor]]] = {
     torch.prod: _product,
     Tensor.prod: _product,

@@ -1,6 +1,6 @@
-"""Private names of PyTorch that several modules here use, each with what stands in where PyTorch has none.
+"""Private names of PyTorch that several modules here use, each with a substitute for a PyTorch that lacks it.
 
-`steptrace.torch_names` says what each is for, and what is lost without it.
+`steptrace.torch_names` says what each name is for, and what is lost without it.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _HAS_CDATA: Final = private("torch.UntypedStorage._cdata") is not None
 
 
 def dispatch_key(name: str) -> Any:
-    """A dispatch key by its name; None where PyTorch has none."""
+    """The dispatch key of a name; None if PyTorch has no such key."""
     return getattr(_DISPATCH_KEYS, name, None)
 
 
@@ -38,31 +38,31 @@ def storage_key(storage: Any) -> int:
 
 
 def overload_name(func: Any) -> str:
-    """The name of an operator's overload: "default", or what stands behind the dot."""
+    """The name of an operator's overload: the part after the dot, or "default"."""
     return func.name().partition(".")[2] or "default"
 
 
 def substitute_table(*rows: tuple[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """By operator, what runs in its place; an operator of ATen that this PyTorch does not have is left out.
+    """The functions that run in place of operators, by operator. Operators that this PyTorch lacks are left out.
 
     Args:
-        rows: the operator's name, with its overload behind a dot unless that is the default one; and what runs.
+        rows: the name of an operator of ATen (with its overload, unless that is the default), and the function.
     """
     return {operator: function for name, function in rows if (operator := aten(name)) is not None}
 
 
 def aten(name: str) -> Any:
-    """An overload of an operator of ATen by its name, such as "mm" or "mm.dtype"; None where PyTorch has none."""
+    """The overload of an operator of ATen with a name such as "mm" or "mm.dtype"; None if PyTorch lacks it."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
 
 def replacing(path: str, new: Callable[[Any], Any]) -> dict[tuple[Any, str], Any]:
-    """What stands in for a private name, by owner and name; nothing where PyTorch does not have the name.
+    """The replacement of a private name, by owner and name; empty if PyTorch lacks the name.
 
     Args:
-        path: the name, as `steptrace.torch_names` has it.
-        new: makes the replacement from what is there.
+        path: the name, as in `steptrace.torch_names`.
+        new: makes the replacement from the present value.
     """
     before = private(path)
     if before is None:

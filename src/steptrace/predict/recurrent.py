@@ -1,7 +1,7 @@
 """Layers of LSTM, GRU and RNN as cuDNN runs them: one operator for all steps, with values from the CPU.
 
-What cuDNN keeps for the backward pass is not known; here it is what has to be kept. Dropout between layers draws anew
-in the backward pass. The cells of LSTM and GRU are as in `aten/src/ATen/native/cuda/RNN.cu`.
+It is not known which tensors cuDNN keeps for the backward pass; here only the necessary ones are kept. Dropout between
+layers draws anew in the backward pass. The cells of LSTM and GRU are those of `aten/src/ATen/native/cuda/RNN.cu`.
 """
 
 from collections.abc import Callable
@@ -32,15 +32,15 @@ def _by_cudnn(mode: int) -> Callable[..., Any]:
         hx, cx = state if mode == _LSTM else (state, None)
         if torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")
-            input, hx, cx = (None if one is None else one.to(dtype) for one in (input, hx, cx))
+            input, hx, cx = (None if tensor is None else tensor.to(dtype) for tensor in (input, hx, cx))
             torch.zeros(sum(weight.numel() for weight in weights), dtype=dtype, device=input.device)  # cuDNN's buffer
             weights = [weight.to(dtype) for weight in weights]
         hidden = (hx if cx is None else cx).shape[-1]
         projected = hx.shape[-1] if hx.shape[-1] != hidden else 0
         per_layer = (4 if has_biases else 2) + bool(projected)
         options = (mode, hidden, projected, count, any(batch_first), dropout, train, bidirectional, sizes, None)
-        made = _CUDNN(input, weights, per_layer, None, hx, cx, *options)
-        return made[: 3 if mode == _LSTM else 2]
+        outputs = _CUDNN(input, weights, per_layer, None, hx, cx, *options)
+        return outputs[: 3 if mode == _LSTM else 2]
 
     return layers
 
@@ -118,7 +118,7 @@ def _gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: Any) -> tup
     return of_input, of_hidden, of_hx, d_b_ih, d_b_hh
 
 
-#: What is called in place of a function.
+#: The replacements of functions.
 REPLACED: Final[dict[Any, Callable[..., Any]]] = {kind: _by_cudnn(mode) for mode, kind in enumerate(_KINDS)}
 SUBSTITUTES: Final = substitute_table(
     ("_cudnn_rnn", _forward),

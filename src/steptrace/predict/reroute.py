@@ -5,20 +5,20 @@ tells of itself meanwhile: its labels, its batches, and the lines that its warni
 """
 
 import importlib
-import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 
 from steptrace.errors import PredictError
 from steptrace.estimate.driver import DriverFacts
+from steptrace.foreign_messages import TORCH_MISSES_CUDA
 from steptrace.predict import (
     attention,
     autocast,
@@ -30,6 +30,7 @@ from steptrace.predict import (
     custom,
     execution,
     modules,
+    nvrtc_kernels,
     substitutes,
     tensor,
     threads,
@@ -41,37 +42,56 @@ from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.patches import Feature, applied
 from steptrace.predict.places import running_line, stack_of
 from steptrace.predict.pytorch import replacing
-from steptrace.predict.recorder import Syncs
-from steptrace.predict.rule import Rule
-from steptrace.predict.rules import RuleTable
-from steptrace.predict.tensor import VirtualTensor
+from steptrace.predict.sync_rule import SyncRule
+from steptrace.predict.sync_rules import SyncRules
+from steptrace.predict.syncs import Syncs
 from steptrace.torch_names import missing, private, told
 
 _one_at_a_time = threading.Lock()
 _OURS = f"{Path(__file__).parent}/"
-#: Warnings about a missing GPU, and about attention that is not compiled: neither holds for the program itself.
-_NOT_SO_ON_CUDA = re.compile(
-    r"^CUDA initialization: |GetDeviceCount\(?\)? failed|Can't initialize NVML|^flex_attention called without"
-)
 #: The label of a step in a program that profiles itself: one of its own for each step, which says nothing of a place.
 _PROFILER_STEP = "ProfilerStep#"
+#: The result of a feature's `set_up`.
+_SetUp = TypeVar("_SetUp", bound=Replacements | AbstractContextManager[Replacements])
 
 
 @contextmanager
-def predict_syncs(rules: Sequence[Rule] = (), *, driver: DriverFacts | None = None) -> Iterator[Syncs]:
+def predict_syncs(
+    rules: Sequence[SyncRule] = (),
+    *,
+    driver: DriverFacts | None = None,
+    follow_compiled: bool = False,
+    compile_modules: bool = False,
+) -> Iterator[Syncs]:
     """Count the syncs that the program inside would make on a CUDA device, on any machine.
 
-    Inside, "cuda" names a virtual device that computes on the CPU: tensors, modules, `torch.cuda`, autocast and
-    gradient scaling go there unchanged, and values are those of a CPU run. What was moved there stays there; `.cpu()`
-    brings it back, also afterwards. A first step does work that later ones do not (states are created), so predict
-    the second.
+    Inside, "cuda" names a virtual device that computes on the CPU. Tensors, modules, `torch.cuda`, autocast and
+    gradient scaling work on it without a change, and values are those of a CPU run. Tensors that were moved there stay
+    there, also afterwards; `.cpu()` brings them back. A first step does work that later steps do not (it creates
+    states), so predict the second.
 
     Args:
-        rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.rule`).
-        driver: what the GPU says of itself (`steptrace.estimate.driver`); default: what an H100 says.
+        rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.sync_rule`).
+        driver: the properties of the GPU (`steptrace.estimate.driver`); default: those of an H100.
+        follow_compiled: whether to find the kernels and graph breaks of the code that the program compiles, which takes
+            seconds.
+        compile_modules: whether to find, too, which kernels the program's modules would have if they were compiled;
+            implies `follow_compiled`.
+
+    Returns:
+        A context manager that gives `Syncs`.
 
     Raises:
         PredictError: another prediction is active in this process, or PyTorch cannot be extended.
+
+    Example:
+        with steptrace.predict_syncs() as syncs:
+            train_step(model.to("cuda"), batch)
+            syncs.reset()
+            train_step(model, batch)
+        print(syncs)
+        syncs.to_frame()
+        print(syncs.estimate("H100"))
     """
     if not _one_at_a_time.acquire(blocking=False):
         raise PredictError(
@@ -84,11 +104,13 @@ def predict_syncs(rules: Sequence[Rule] = (), *, driver: DriverFacts | None = No
         backend.ensure_registered()
         substitutes.ensure_registered()
         autocast.ensure_registered()
-        recorder.rules, recorder.modes = RuleTable(rules), _modes
+        recorder.rules, recorder.modes = SyncRules(rules), _modes
         for row in missing("predict", "ranks"):
             recorder.lacks(*told([row]))
         # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
         importlib.import_module("torch._dynamo")
+        recorder.follows_compiled = follow_compiled or compile_modules
+        recorder.compiles_modules = compile_modules
         with _virtual_machine(driver), applied(FEATURES, recorder):
             Syncs.active = recorder
             with threads.following(_modes):
@@ -100,7 +122,7 @@ def predict_syncs(rules: Sequence[Rule] = (), *, driver: DriverFacts | None = No
 
 @contextmanager
 def _modes() -> Iterator[None]:
-    """What a thread enters to find the virtual device."""
+    """The modes that a thread enters to use the virtual device."""
     # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
     # later device has none. In the calling thread it needs none.
     in_this_thread = torch.autograd.set_multithreading_enabled(False)
@@ -193,20 +215,21 @@ def _copies_shown(_recorder: Syncs) -> Iterator[Replacements]:
         put(before)
 
 
-@contextmanager
-def _lists_of_tensors(_recorder: Syncs) -> Iterator[Replacements]:
-    """Optimizers choose their forms for lists of tensors by the tensors' type."""
-    lists = [private(f"{module}._foreach_supported_types") for module in _CHOOSE_BY_TYPE]
-    with ExitStack() as stack:
-        for types in lists:
-            if types is not None:
-                types.append(VirtualTensor)
-                stack.callback(types.remove, VirtualTensor)
-        yield {}
+def _grouped(_recorder: Syncs) -> Replacements:
+    """Optimizers, clipping and averages group tensors by device, and have forms for lists of tensors on CUDA."""
+
+    def named(group: Callable[..., Any]) -> Callable[..., Any]:
+        def grouped(tensors: Any, with_indices: bool = False) -> dict[tuple[Any, Any], Any]:  # noqa: FBT001, FBT002
+            groups = group(tensors, with_indices).items()
+            return {(device and _as_program_sees(device), dtype): of_both for (device, dtype), of_both in groups}
+
+        return grouped
+
+    return replacing("torch._C._group_tensors_by_device_and_dtype", named)
 
 
-#: Modules with a list of the types that have forms for lists.
-_CHOOSE_BY_TYPE = ("torch.utils._foreach_utils", "torch.optim.optimizer")
+def _as_program_sees(device: torch.device) -> torch.device:
+    return backend.cuda_device(device.index) if device.type == backend.DEVICE_TYPE else device
 
 
 @contextmanager
@@ -245,7 +268,9 @@ def _functions(recorder: Syncs) -> Replacements:
     call = vars(owner)["apply"]  # of Python's or of C's own
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in args):
+        if torch.is_grad_enabled() and any(
+            isinstance(argument, torch.Tensor) and argument.requires_grad for argument in args
+        ):
             recorder.forward_begins()
         return call.__get__(None, cls)(*args, **kwargs)
 
@@ -273,7 +298,7 @@ def _warnings_at_lines() -> Replacements:
     show: Callable[..., None] = warnings._showwarnmsg  # type: ignore[attr-defined]
 
     def show_at_program_s_line(message: Any) -> None:
-        if _NOT_SO_ON_CUDA.search(str(message.message)):
+        if TORCH_MISSES_CUDA.find(message.message) is not None:
             return
         site = running_line() if message.filename.startswith(_OURS) else None
         if site is not None:
@@ -283,17 +308,17 @@ def _warnings_at_lines() -> Replacements:
     return {(warnings, "_showwarnmsg"): show_at_program_s_line}
 
 
-def _engine(_recorder: Syncs) -> Replacements:
+def _engine() -> Replacements:
     return replacing("torch.autograd.Variable._execution_engine", backend.Engine)
 
 
-def _recurrent_weights(_recorder: Syncs) -> Replacements:
+def _recurrent_weights() -> Replacements:
     """Recurrent layers would move their weights into one buffer of cuDNN's, which PyTorch makes in C++."""
     return {(torch.nn.RNNBase, "flatten_parameters"): lambda _: None}
 
 
-def _without_recorder(replacements: Callable[[], Replacements]) -> Callable[[Syncs], Replacements]:
-    return lambda _recorder: replacements()
+def _without_recorder(set_up: Callable[[], _SetUp]) -> Callable[[Syncs], _SetUp]:
+    return lambda _recorder: set_up()
 
 
 #: All that is different in the process while a prediction is active, in the order in which it is set up. Settings of
@@ -307,7 +332,7 @@ FEATURES: Final = (
         _parameters_kept,
     ),
     Feature("torch.tensor", "its copy to the device counts", "copies by torch.tensor are not counted", _copies_shown),
-    Feature("foreach", "optimizers launch as on CUDA", "optimizers launch per tensor", _lists_of_tensors),
+    Feature("foreach", "clipping launches as on CUDA", "clipping launches per tensor", _grouped),
     Feature(
         "marks", "a prediction begins without marks on memory", "pinned memory is not told apart", _marks_forgotten
     ),
@@ -316,9 +341,21 @@ FEATURES: Final = (
         "a program finds a GPU in torch.cuda, torch.accelerator and torch.backends",
         "a program may find no GPU",
         _without_recorder(cuda_api.replacements),
+        stays=True,
     ),
-    Feature("engine", "errors of a backward pass reach the program", "errors of a backward pass may be lost", _engine),
-    Feature("recurrent layers", "no buffer of cuDNN is made", "recurrent layers may fail", _recurrent_weights),
+    Feature(
+        "engine",
+        "errors of a backward pass reach the program",
+        "errors of a backward pass may be lost",
+        _without_recorder(_engine),
+        stays=True,
+    ),
+    Feature(
+        "recurrent layers",
+        "no buffer of cuDNN is made",
+        "recurrent layers may fail",
+        _without_recorder(_recurrent_weights),
+    ),
     Feature(
         "backward lines",
         "the lines of the forward pass are kept for the backward pass",
@@ -329,13 +366,13 @@ FEATURES: Final = (
         "default device",
         "torch.set_default_device takes the virtual device",
         "a default device of CUDA fails",
-        lambda _: _default_device(),
+        _without_recorder(_default_device),
     ),
     Feature(
         "default type",
         "torch.set_default_tensor_type takes CUDA's types",
         "a default type of CUDA fails",
-        lambda _: cuda_classes.default_type(),
+        _without_recorder(cuda_classes.default_type),
     ),
     Feature(
         "attention",
@@ -372,6 +409,7 @@ FEATURES: Final = (
         "autocast of CUDA means the virtual device",
         "autocast leaves all types as they are",
         _without_recorder(autocast.replacements),
+        stays=True,
     ),
     Feature("labels", "the blocks of record_function are told apart", "there are no labels", _labels),
     Feature("batches", "a batch begins a step", "the copy of a batch may be taken for the forward pass", _batches),
@@ -385,7 +423,7 @@ FEATURES: Final = (
         "warnings",
         "warnings of PyTorch's C++ name the program's line",
         "warnings name lines of steptrace, and a missing GPU",
-        lambda _: _warnings_at_lines(),
+        _without_recorder(_warnings_at_lines),
     ),
     Feature(
         "custom operators",
@@ -398,6 +436,12 @@ FEATURES: Final = (
         "launches of Triton's kernels are noted",
         "programs with Triton kernels fail",
         _without_recorder(triton_kernels.replacements),
+    ),
+    Feature(
+        "kernels compiled from CUDA C++",
+        "launches of kernels that a program compiles itself are noted",
+        "programs that compile their own kernels fail",
+        _without_recorder(nvrtc_kernels.replacements),
     ),
     Feature(
         "threads",

@@ -1,7 +1,7 @@
-"""What the virtual device runs in place of an operator: CPU forms of what PyTorch implements for GPUs only.
+"""Substitutes for operators on the virtual device: CPU forms of operators that PyTorch implements for GPUs only.
 
-Convolutions give results in the layout that cuDNN gives them, which decides what is copied behind them. Operators that
-CUDA has a kernel of, and that PyTorch composes of others for a device without one, stay one operator.
+Convolutions return results in cuDNN's layout, which decides about later copies. An operator that has a kernel on CUDA
+stays one operator, although PyTorch composes it of others on a device without such a kernel.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from steptrace.predict import attention, collectives, recurrent, sync_norm
+from steptrace.predict import attention, collectives, recurrent, spectral, sync_norm
+from steptrace.predict.limit import cannot_follow
 from steptrace.predict.operators import FUSED
 from steptrace.predict.pytorch import aten, substitute_table
-from steptrace.predict.tensor import LIMIT
 from steptrace.torch_names import private
 
 _CONVOLUTION: Final[Any] = aten("convolution")
@@ -24,19 +24,19 @@ _IMAGES: Final = 4
 
 
 def _convolution(images: Tensor, weight: Tensor, *rest: Any, **options: Any) -> Tensor:
-    made: Tensor = _CONVOLUTION(images, weight, *rest, **options)
-    return _as_cudnn(made, images, weight)
+    output: Tensor = _CONVOLUTION(images, weight, *rest, **options)
+    return _as_cudnn(output, images, weight)
 
 
 def _convolution_backward(gradient: Tensor, images: Tensor, weight: Tensor, *rest: Any, **options: Any) -> Any:
-    made = _CONVOLUTION_BACKWARD(gradient, images, weight, *rest, **options)
-    return *(None if one is None else _as_cudnn(one, images, weight) for one in made[:2]), made[2]
+    gradients = _CONVOLUTION_BACKWARD(gradient, images, weight, *rest, **options)
+    return *(None if part is None else _as_cudnn(part, images, weight) for part in gradients[:2]), gradients[2]
 
 
-def _as_cudnn(made: Tensor, images: Tensor, weight: Tensor) -> Tensor:
+def _as_cudnn(output: Tensor, images: Tensor, weight: Tensor) -> Tensor:
     """With the channels last if either of the two has them so, see `cudnn_conv_suggest_memory_format`."""
-    last = made.dim() == _IMAGES and any(map(_has_channels_last, (images, weight)))
-    return made.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    last = output.dim() == _IMAGES and any(map(_has_channels_last, (images, weight)))
+    return output.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
 def _has_channels_last(tensor: Tensor) -> bool:
@@ -46,9 +46,7 @@ def _has_channels_last(tensor: Tensor) -> bool:
 def _rms_norm_backward(*args: Any) -> Any:
     decomposed = private("torch._decomp.decompositions._fused_rms_norm_backward")
     if decomposed is None:
-        raise NotImplementedError(
-            LIMIT.format("the backward pass of rms_norm with this PyTorch", "use a release from 2.11 to 2.14")
-        )
+        raise cannot_follow("the backward pass of rms_norm with this PyTorch", "use a release from 2.11 to 2.14")
     return decomposed(*args)
 
 
@@ -58,14 +56,14 @@ def _group_norm(values: Tensor, *rest: Any, **options: Any) -> Any:
 
 
 def _histc(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Of whole numbers too, which the CPU's does not count."""
+    """The histogram, also of whole numbers, which the CPU's operator does not take."""
     return torch.histc(values.double(), bins, min, max).to(values.dtype)
 
 
 def _unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) -> None:
-    """Says that all gradients are finite: the step followed is one that trains, not one that only lowers the scale.
+    """Unscale gradients and say that all are finite: the followed step should train, and not only lower the scale.
 
-    What is not finite becomes 0, or the weights and every later loss would be NaN.
+    Values that are not finite become 0. Otherwise the weights and every later loss would be NaN.
     """
     _UNSCALE(gradients, found_inf, inverse_scale)
     found_inf.zero_()
@@ -75,8 +73,8 @@ def _unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) 
 
 def _of_type(operator: Any, out_dtype: torch.dtype, *tensors: Tensor, **factors: Any) -> Tensor:
     """A product of 16-bit matrices with a result of 32 bits."""
-    made: Tensor = operator(*(tensor.to(out_dtype) for tensor in tensors), **factors)
-    return made
+    result: Tensor = operator(*(tensor.to(out_dtype) for tensor in tensors), **factors)
+    return result
 
 
 def _products_of_type() -> dict[Any, Callable[..., Any]]:
@@ -85,8 +83,8 @@ def _products_of_type() -> dict[Any, Callable[..., Any]]:
     def substitute(operator: Any, count: int) -> Callable[..., Any]:
         def product(*args: Any, out: Tensor | None = None, **named: Any) -> Tensor:
             *tensors, out_dtype = [*args, named.pop("out_dtype")] if "out_dtype" in named else args
-            made = _of_type(operator, out_dtype, *tensors[:count], **named)
-            return made if out is None else out.resize_(made.shape).copy_(made)
+            result = _of_type(operator, out_dtype, *tensors[:count], **named)
+            return result if out is None else out.resize_(result.shape).copy_(result)
 
         return product
 
@@ -113,6 +111,7 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     **_products_of_type(),
     **attention.SUBSTITUTES,
     **recurrent.SUBSTITUTES,
+    **spectral.SUBSTITUTES,
     **sync_norm.SUBSTITUTES,
     **collectives.SUBSTITUTES,
 }

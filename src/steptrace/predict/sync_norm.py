@@ -17,7 +17,7 @@ def _wide(values: Tensor) -> Tensor:
 
 
 def _over_channels(values: Tensor) -> list[int]:
-    """All dimensions but that of the channels."""
+    """All dimensions except that of the channels."""
     return [dim for dim in range(values.dim()) if dim != 1]
 
 
@@ -62,10 +62,10 @@ def _normalised(values: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
 def _apply(
     values: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse: Tensor, _eps: float
 ) -> Tensor:
-    made = _normalised(values, mean, inverse)
-    made = made if weight is None else made * _along(weight, values)
-    made = made if bias is None else made + _along(bias, values)
-    return made.to(values.dtype)
+    output = _normalised(values, mean, inverse)
+    output = output if weight is None else output * _along(weight, values)
+    output = output if bias is None else output + _along(bias, values)
+    return output.to(values.dtype)
 
 
 def _reduce_gradients(  # noqa: PLR0913
@@ -104,8 +104,8 @@ def _gradient_of_values(  # noqa: PLR0913
     count = counts.sum().to(total.dtype)
     of_deviation = _normalised(values, mean, inverse) * _along(inverse * weighted / count, values)
     factor = inverse if weight is None else inverse * weight
-    made = (_wide(gradient) - _along(total / count, values) - of_deviation) * _along(factor, values)
-    return made.to(values.dtype)
+    of_values = (_wide(gradient) - _along(total / count, values) - of_deviation) * _along(factor, values)
+    return of_values.to(values.dtype)
 
 
 SUBSTITUTES: Final = substitute_table(

@@ -4,6 +4,7 @@ A tensor wraps a CPU tensor that holds its values, or a meta tensor, which has n
 `torch.save` and `torch.load` ask storages, not tensors.
 """
 
+import copyreg
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -12,10 +13,11 @@ from torch import Tensor
 
 from steptrace.predict import backend, memory
 from steptrace.predict.backend import index_of
+from steptrace.predict.limit import cannot_follow
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import SPARSE_PARTS, overload_of
 from steptrace.predict.pytorch import TensorBase, aten, functions_off
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.syncs import Syncs
 from steptrace.torch_names import private
 
 #: Names of types in legacy types' names.
@@ -32,12 +34,14 @@ CUDA_TYPE_NAMES = {
     torch.bool: "Bool",
 }
 
-#: What programs do that ends a prediction.
-LIMIT = "steptrace predict cannot follow {}, which CUDA can: {}"
-#: What operators nest tensors in; called millions of times, a union of types would be made each time.
+#: The types in which operators nest tensors. A tuple, since a union of types would be made anew in millions of calls.
 _NESTED = (list, tuple)
 _MAKE_WRAPPER: Any = private("torch.Tensor._make_wrapper_subclass")
+#: They mark a tensor as one whose values are the conjugate, or the negative, of those in its memory.
+_SET_CONJ: Any = private("torch._C._set_conj")
+_SET_NEG: Any = private("torch._C._set_neg")
 _Storage: Any = private("torch.storage._StorageBase")
+_REPR: Any = Tensor.__repr__
 _NO_FUNCTION: Any = private("torch._C._disabled_torch_function_impl")
 
 
@@ -51,24 +55,63 @@ class VirtualStorage(torch.UntypedStorage):
         """The device as the program knows it."""
         return torch.device("cuda", self.gpu)
 
-    def cpu(self) -> Any:
-        """A copy on the host, as `torch.save` writes it."""
-        copied = super().cpu()  # type: ignore[no-untyped-call]
-        _copied_whole(copied, self)
-        return copied
+    def __getitem__(self, *index: Any) -> Any:
+        """A byte, read from the device; or a part of the memory."""
+        if index and isinstance(index[0], int):
+            _waits("d2h_copy", "reads a byte of the device's memory")
+        return super().__getitem__(*index)  # type: ignore[no-untyped-call]
+
+    def _write_file(self, *args: Any) -> Any:
+        """Write the bytes into a file, as `pickle` does."""
+        if self.nbytes():
+            _waits("d2h_copy", "saving copies to the host")
+        return super()._write_file(*args)  # type: ignore[no-untyped-call]
+
+    def _set_from_file(self, *args: Any) -> Any:
+        """Fill the memory from a file, as `pickle` does."""
+        if self.nbytes():
+            _waits("h2d_copy", "a blocking copy to the device")
+        return super()._set_from_file(*args)  # type: ignore[no-untyped-call]
+
+    def _share_cuda_(self, *_: Any) -> Any:
+        """Raise: another process would have to train on this process's virtual GPU."""
+        raise cannot_follow(
+            "a tensor on the GPU that is sent to another process", "let the process that is followed train by itself"
+        )
 
 
 VirtualStorage.__name__ = torch.UntypedStorage.__name__  # as files name it
 
 
 def on_device(storage: Any, gpu: int) -> torch.UntypedStorage:
-    """The same storage, whose memory is that of a virtual GPU from now on."""
+    """The same storage, which counts as memory of a virtual GPU from now on."""
     storage.__class__ = VirtualStorage
     storage.gpu = gpu
     return storage  # type: ignore[no-any-return]
 
 
-class VirtualTensor(Tensor):
+class _AsTensor(type(Tensor)):  # type: ignore[misc]
+    """A metaclass whose classes equal `torch.Tensor`, which is the type of a CUDA tensor.
+
+    With it `type(x) == torch.Tensor`, `type(x) in (torch.Tensor, list)` and look-ups by type work as with CUDA.
+    """
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is Tensor
+
+    def __hash__(cls) -> int:
+        return hash(Tensor)
+
+
+def _tensor_class() -> Any:
+    return Tensor
+
+
+# A program may pickle the type of a tensor, which is `torch.Tensor` for a CUDA tensor.
+copyreg.pickle(_AsTensor, lambda _: (_tensor_class, ()))
+
+
+class VirtualTensor(Tensor, metaclass=_AsTensor):
     """A tensor that says it is on "cuda:0", computes on the CPU, and reports what would make the host wait.
 
     C++ sees a PrivateUse1 tensor; what Python asks differently of a CUDA tensor is answered here.
@@ -93,7 +136,7 @@ class VirtualTensor(Tensor):
     def __new__(cls, inner: Tensor, gpu: int = 0, *, is_view: bool = False) -> "VirtualTensor":
         """Wrap a CPU tensor; `gpu` is the index of its virtual GPU. The memory of a view counts as another's."""
         if inner.is_nested:
-            raise NotImplementedError(LIMIT.format("nested tensors of the strided layout", "pass layout=torch.jagged"))
+            raise cannot_follow("nested tensors of the strided layout", "pass layout=torch.jagged")
         layout = inner.layout
         has_strides = layout is torch.strided or layout is torch.sparse_coo
         wrapper: VirtualTensor = _MAKE_WRAPPER(
@@ -106,6 +149,11 @@ class VirtualTensor(Tensor):
             device=backend.device(gpu),
         )
         wrapper._inner, wrapper.gpu = inner, gpu
+        # C++ resolves these marks by a copy before it calls an operator that does not know them.
+        if _SET_CONJ is not None and inner.is_conj():
+            _SET_CONJ(wrapper, True)
+        if _SET_NEG is not None and inner.is_neg():
+            _SET_NEG(wrapper, True)
         if layout is torch.strided and not is_view:
             memory.track(inner, gpu)
         return wrapper
@@ -119,7 +167,7 @@ class VirtualTensor(Tensor):
         with functions_off():
             return cls._run(func, args, kwargs or {})
 
-    # What a CUDA tensor says of itself
+    # Properties that a CUDA tensor answers differently.
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -150,7 +198,7 @@ class VirtualTensor(Tensor):
 
     def as_subclass(self, _cls: Any) -> Any:
         """Raise: C++ would make a second tensor of Python's out of this one."""
-        raise NotImplementedError(LIMIT.format("as_subclass() of a tensor on the GPU", "call it on the CPU"))
+        raise cannot_follow("as_subclass() of a tensor on the GPU", "call it on the CPU")
 
     def data_ptr(self) -> int:
         """The address of the values on the CPU."""
@@ -166,6 +214,13 @@ class VirtualTensor(Tensor):
 
     def record_stream(self, _stream: object) -> None:
         """Nothing to do: there is one stream."""
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        # PyTorch writes "tensor(...)" for exactly its own two classes, and the name of the class for any other.
+        text = _REPR(self, tensor_contents=tensor_contents)
+        if getattr(self, "_is_param", False):
+            return f"Parameter containing:\n{_as_plain(text.removeprefix('Parameter(')[:-1])}"
+        return _as_plain(text)
 
     # Reading values
 
@@ -187,8 +242,7 @@ class VirtualTensor(Tensor):
         return self.item().__format__(spec) if self.dim() == 0 else object.__format__(self, spec)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if Syncs.active is not None and self.numel() > 0:
-            Syncs.active.sync("d2h_copy", "torch.save", "saving copies to the host")
+        # The copies to the host are counted where the storages are written: tensors that share one are copied once.
         for part in SPARSE_PARTS.get(self.layout, ()):
             on_device(getattr(self._inner, part)().untyped_storage(), self.gpu)
         if self.layout is torch.strided:
@@ -228,8 +282,13 @@ class VirtualTensor(Tensor):
 #: Sets `tensor.data`, which mypy takes for a tensor rather than a property.
 SET_DATA: Any = getattr(TensorBase, "data").__set__  # noqa: B009 - a property of C++'s
 
-# Tensors print the name of a subclass; a CUDA tensor prints "tensor(...)".
-VirtualTensor.__name__ = "tensor"
+# Libraries such as wandb know a tensor by the name of its class.
+VirtualTensor.__name__ = VirtualTensor.__qualname__ = Tensor.__name__
+VirtualTensor.__module__ = Tensor.__module__
+
+
+def _as_plain(text: str) -> str:
+    return f"t{text[1:]}" if text.startswith("Tensor(") else text
 
 
 def is_wrapper(kind: type) -> bool:
@@ -257,18 +316,20 @@ def map_tensors(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def refresh(tensor: VirtualTensor) -> None:
-    """Bring size and strides up to date after an operator has changed those of the tensor inside."""
+    """Update size and strides after an operator has changed those of the CPU tensor inside."""
     inner = tensor._inner
     if tensor.shape != inner.shape or tensor.stride() != inner.stride():
         SET_DATA(tensor, VirtualTensor(inner, tensor.gpu))
 
 
 def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
-    """By owner and name: what PyTorch does with storages, and pinning.
+    """The replacements for storages and for pinning, by owner and name.
 
-    That on the class rather than in a mode, because the loader's pinning thread has no modes.
+    Pinning is replaced on the class and not in a mode, because a loader's pinning thread has no modes.
     """
     to: Any = getattr(_Storage, "to", None)
+    copy: Any = torch.UntypedStorage.copy_
+    new_storage: Any = torch.UntypedStorage.__new__
     is_storage = torch.is_storage
     reduce: Any = private("torch.Tensor._reduce_ex_internal")
 
@@ -297,14 +358,28 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         gpu = index_of(device)
         if self.device == torch.device("cuda", gpu):
             return self
-        if Syncs.active is not None and self.nbytes() and not isinstance(self, VirtualStorage):
-            Syncs.active.sync("h2d_copy", "aten::copy_", "a blocking copy to the device")
-        copy: Any = torch.UntypedStorage(self.nbytes())  # type: ignore[no-untyped-call]
-        copied = on_device(copy.copy_(self), gpu)
-        _copied_whole(copied, self)
+        target: Any = new(torch.UntypedStorage, self.nbytes(), device=torch.device("cuda", gpu))
+        return target.copy_(self, non_blocking)
+
+    def copied(self: Any, source: Any, non_blocking: Any = None) -> Any:
+        """Copy a storage into another, of which either may be on a GPU."""
+        to_gpu, from_gpu = (isinstance(storage, VirtualStorage) for storage in (self, source))
+        if to_gpu is not from_gpu and self.nbytes() and not non_blocking:
+            where = "device" if to_gpu else "host"
+            _waits("h2d_copy" if to_gpu else "d2h_copy", f"a blocking copy to the {where}")
+        copied = copy(self, source, non_blocking)
+        _copied_whole(self, source)
         return copied
 
+    def new(cls: Any, *args: Any, device: Any = None, **named: Any) -> Any:
+        """Make a storage, which may be on a GPU."""
+        if device is None or torch.device(device).type != "cuda":
+            return new_storage(cls, *args, **named, **({} if device is None else {"device": device}))
+        return on_device(new_storage(torch.UntypedStorage, *args, **named), index_of(device))
+
     return {
+        (torch.UntypedStorage, "__new__"): staticmethod(new),
+        (torch.UntypedStorage, "copy_"): copied,
         **({} if to is None else {(_Storage, "to"): moved}),
         **({} if reduce is None else {(Tensor, "_reduce_ex_internal"): reduce_ex_internal}),
         (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
@@ -314,11 +389,22 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     }
 
 
+def _waits(kind: str, reason: str) -> None:
+    """The host waits for a copy of a storage, or of a part of it."""
+    if Syncs.active is not None:
+        Syncs.active.sync(kind, "aten::copy_", reason)
+
+
 def _copied_whole(target: Any, source: Any) -> None:
     """Record a copy of a storage between host and GPU as one of its bytes."""
-    if Syncs.active is None or any(getattr(one, "gpu", None) for one in (source, target)):
+    if Syncs.active is None or any(getattr(storage, "gpu", None) for storage in (source, target)):
         return
-    whole = ((torch.empty(0, dtype=torch.uint8).set_(one), one) for one in (source, target))
-    of, to = (VirtualTensor(one, 0) if isinstance(storage, VirtualStorage) else one for one, storage in whole)
-    virtual = [of] if is_virtual(of) else []
-    Syncs.active.ran(overload_of(aten("_to_copy")), ((of,), {}), virtual, to, None)
+    source_bytes, target_bytes = _bytes_of(source), _bytes_of(target)
+    virtual = [source_bytes] if is_virtual(source_bytes) else []
+    Syncs.active.ran(overload_of(aten("_to_copy")), ((source_bytes,), {}), virtual, target_bytes, None)
+
+
+def _bytes_of(storage: Any) -> Any:
+    """A tensor of the bytes of a storage, virtual if the storage is."""
+    whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+    return VirtualTensor(whole, 0) if isinstance(storage, VirtualStorage) else whole

@@ -1,8 +1,8 @@
 """Threads that a program starts during a prediction.
 
-PyTorch's modes belong to the thread that enters them, so each thread of the program enters those of the virtual device
-when it begins; work for a pool's thread enters them where that thread began before the prediction did. A thread's own
-stack ends where it was started: the line that started it, or that gave it its work, is remembered.
+PyTorch's modes belong to the thread that enters them, so each thread of the program enters the virtual device's modes
+when it begins. A pool's thread that began before the prediction enters them for each piece of work. A thread's own
+stack does not reach the line that started the thread, so that line's stack is kept with the thread or its work.
 """
 
 import _thread
@@ -20,15 +20,16 @@ from steptrace.engine.frames import is_python_s_own
 from steptrace.predict.backend import Replacements
 from steptrace.predict.places import Stack, stack_of, started_at
 
-#: Seconds between two looks at a thread that is waited for, and seconds after which nobody waits for it any longer.
+#: Seconds between two looks at a thread that is waited for.
 _LOOK_S: Final = 0.002
+#: Seconds after which a thread is no longer waited for.
 _MOST_S: Final = 1.0
-#: Where a thread, or a piece of work, remembers the stack that began it.
+#: The attribute of a thread, or of a piece of work, with the stack that started it.
 _BEGUN: Final = "_steptrace_begun"
 
 
 class _This(threading.local):
-    """This thread: whether it has entered the modes, and whether threads that it starts shall."""
+    """The state of this thread: whether it has entered the modes, and whether threads that it starts are plain."""
 
     follows = False
     starts_plain = False
@@ -37,14 +38,15 @@ class _This(threading.local):
 _this = _This()
 
 
-#: In place of a stack: the thread, or the work, is none of the program's.
+#: The stack of a thread, or of work, that does not belong to the program.
 _PLAIN: Final = Stack(None, None, whole=False)
 
 
 @contextmanager
 def plain_threads() -> Iterator[None]:
-    """Threads that are started within compute for the virtual device itself, on the CPU, and are not followed."""
-    before, _this.starts_plain = _this.starts_plain, True
+    """Within this context, started threads compute on the CPU for the virtual device itself, and are not followed."""
+    before = _this.starts_plain
+    _this.starts_plain = True
     try:
         yield
     finally:
@@ -53,7 +55,7 @@ def plain_threads() -> Iterator[None]:
 
 @contextmanager
 def following(modes: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """This thread has entered the modes until it leaves the block."""
+    """Follow this thread within the context: it enters the modes and leaves them at the end."""
     with modes():
         _this.follows = True
         try:
@@ -63,9 +65,11 @@ def following(modes: Callable[[], AbstractContextManager[object]]) -> Iterator[N
 
 
 def replacements(modes: Callable[[], AbstractContextManager[object]]) -> Replacements:
-    """What of Python's threads is another one while a prediction is active; a thread enters `modes` while it runs."""
+    """The replacements in Python's threads while a prediction is active; each thread enters `modes` while it runs."""
     start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
-    make_work, work, start_new = _WorkItem.__init__, _WorkItem.run, _thread.start_new_thread
+    make_work = _WorkItem.__init__
+    work = _WorkItem.run
+    start_new = _thread.start_new_thread
 
     @contextmanager
     def begun_at(stack: Stack | None) -> Iterator[None]:
@@ -126,7 +130,7 @@ def _beginning() -> Stack:
 
 
 def stop_others() -> None:
-    """The process ends: a thread that still operates waits from now on until it has ended, rather than fail."""
+    """Let all other threads wait for the end of the process at their next operator, since it would fail."""
     _Ended.main = threading.get_ident()
 
 
@@ -137,17 +141,17 @@ class _Ended:
 
 
 def stop_if_ended() -> None:
-    """Wait for the process's end, unless this thread ends it or it goes on."""
+    """Wait for ever if another thread is ending the process; else return at once."""
     while _Ended.main not in (None, threading.get_ident()):
         time.sleep(_MOST_S)
 
 
 class Helper:
-    """A thread that operates on the device beside that of the training."""
+    """A thread other than the training's that operates on the device."""
 
     def __init__(self) -> None:
         self._ident, self._native_id = threading.get_ident(), threading.get_native_id()
-        #: Whether it never waits for the training, so that nobody waits for it.
+        #: Whether it works on without waiting for the training; then the training does not wait for it either.
         self.is_free = False
 
     def is_alive(self) -> bool:
@@ -165,7 +169,7 @@ class Helper:
         return id(frame), frame.f_lasti
 
     def _is_running(self) -> bool:
-        """Whether the system says that the thread runs, or could; only Linux says so."""
+        """Whether the thread runs or is ready to run, by /proc; false on systems without it."""
         try:
             text = Path(f"/proc/self/task/{self._native_id}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -174,10 +178,10 @@ class Helper:
 
 
 def settle(helpers: Collection[Helper]) -> None:
-    """Wait until threads have done what they were asked for, so that a step's syncs in them are that step's.
+    """Wait until the threads have finished their work, so that a step's syncs in them count for that step.
 
-    A thread that fills a queue makes the next batch while the step runs or after it; it is done when the queue is full.
-    One that goes on for `_MOST_S` waits for nobody, and is left alone from then on.
+    A thread that fills a queue makes the next batch during the step or after it, and has finished when the queue is
+    full. A thread that is still working after `_MOST_S` seconds is never waited for again.
     """
     before: dict[Helper, tuple[int, int] | None] = {helper: None for helper in helpers if not helper.is_free}
     end = time.monotonic() + _MOST_S
@@ -190,7 +194,7 @@ def settle(helpers: Collection[Helper]) -> None:
 
 
 def _still_working(before: dict[Helper, tuple[int, int] | None]) -> list[Helper]:
-    """The threads that do not wait where they did at the look before, which `before` holds, and holds anew."""
+    """The threads that do not wait where they did at the last look; `before` holds these places, and is updated."""
     working = []
     for helper, place in before.items():
         now = helper.waits_at()

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from steptrace.predict import uncomputed
 from steptrace.predict.backend import Replacements
-from steptrace.predict.recorder import Syncs
-from steptrace.predict.tensor import LIMIT, is_virtual
+from steptrace.predict.limit import cannot_follow
+from steptrace.predict.syncs import Syncs
+from steptrace.predict.tensor import is_virtual
 
 _REASON: Final = "a Triton kernel: the host does not wait for its launch, and what it computes is assumed"
 #: Threads of a warp.
@@ -25,7 +26,7 @@ _WARP: Final = 32
 
 
 def replacements() -> Replacements:
-    """What of Triton is another one while a prediction is active; nothing where it is not installed."""
+    """The replacements in Triton while a prediction is active; empty if Triton is not installed."""
     try:
         jit: Any = importlib.import_module("triton.runtime.jit")
         autotuner: Any = importlib.import_module("triton.runtime.autotuner")
@@ -49,10 +50,10 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> "_
     if not warmup:
         defaults = {parameter.name: parameter.default for parameter in self.params if parameter.has_default}
         named = {name: value for name, value in kwargs.items() if name in self.arg_names}
-        given = {**defaults, **dict(zip(self.arg_names, args, strict=False)), **named}
+        arguments = {**defaults, **dict(zip(self.arg_names, args, strict=False)), **named}
         if callable(grid):
-            grid(given)  # as it may ask the device for something
-        _launched(self, {name: tensor for name, value in given.items() if (tensor := _tensor(value)) is not None})
+            grid(arguments)  # as it may ask the device for something
+        _launched(self, {name: tensor for name, value in arguments.items() if (tensor := _tensor(value)) is not None})
     return _Compiled(self)
 
 
@@ -66,10 +67,10 @@ def _launched(kernel: Any, tensors: Mapping[str, Tensor]) -> None:
     for number, (name, tensor) in enumerate(tensors.items()):
         if not is_virtual(tensor) and tensor.numel() and not tensor.is_pinned():
             raise ValueError(f"Pointer argument (at {number}) cannot be accessed from Triton (cpu tensor?): {name}")
+    written = _written(kernel) & tensors.keys()
     if Syncs.active is not None:
         name = getattr(kernel, "__name__", None) or kernel.fn.__name__
-        Syncs.active.kernel(f"triton::{name}", _REASON, list(tensors.values()))
-    written = _written(kernel) & tensors.keys()
+        Syncs.active.kernel(f"triton::{name}", _REASON, tensors, written)
     # A kernel whose source does not say what it writes to may write to any of its tensors of numbers.
     chosen = written or {name for name, tensor in tensors.items() if tensor.is_floating_point()}
     uncomputed.assume_written([tensors[name]._inner for name in chosen if is_virtual(tensors[name])])  # type: ignore[attr-defined]
@@ -98,7 +99,7 @@ class _Driver:
         self.utils = SimpleNamespace(get_device_properties=_properties)
 
     def get_current_target(self) -> Any:
-        """What kernels would be compiled for."""
+        """The target for which kernels would be compiled."""
         target: Any = importlib.import_module("triton.backends.compiler").GPUTarget
         major, minor = torch.cuda.get_device_capability()
         return target("cuda", 10 * major + minor, _WARP)
@@ -112,7 +113,7 @@ class _Driver:
         torch.cuda.set_device(device)
 
     def get_current_stream(self, _device: int | None = None) -> int:
-        """The current stream's handle: that of the default one."""
+        """The handle of the current stream, which is the default stream."""
         return 0
 
     def get_device_capability(self, device: Any = None) -> tuple[int, int]:
@@ -128,7 +129,7 @@ class _Driver:
         return torch.cuda
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """What times a function: in a prediction everything takes as long."""
+        """A function that times functions. In a prediction all take the same time."""
 
         def time(_function: Any, *_args: Any, quantiles: Sequence[float] | None = None, **_kwargs: Any) -> Any:
             return [1.0] * len(quantiles) if quantiles else 1.0
@@ -143,7 +144,7 @@ class _Driver:
         """Nothing to clear."""
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(LIMIT.format(f"Triton's driver ({name})", "launch the kernel by kernel[grid](...)"))
+        raise cannot_follow(f"Triton's driver ({name})", "launch the kernel by kernel[grid](...)")
 
 
 def _properties(device: int = 0) -> dict[str, int]:
@@ -200,7 +201,7 @@ class _Pointers:
                     self._names[node.id] = self._names.get(node.id, frozenset()) | origins
 
     def _origins(self, value: ast.AST) -> frozenset[str]:
-        """The parameters that an expression is made from; what is loaded from memory is no pointer of theirs."""
+        """The parameters from which a pointer expression is computed; a value that is loaded from memory has none."""
         if isinstance(value, ast.Call) and _called(value) in ("load", "cdiv", "program_id", "num_programs"):
             return frozenset()
         if isinstance(value, ast.Name):
@@ -211,10 +212,10 @@ class _Pointers:
         """The parameters that a call writes through."""
         helper = self._helper(call.func)
         if helper is not None:
-            given: dict[str | None, ast.expr] = dict(zip(helper.arg_names, call.args, strict=False))
-            given |= {word.arg: word.value for word in call.keywords}
+            arguments: dict[str | None, ast.expr] = dict(zip(helper.arg_names, call.args, strict=False))
+            arguments |= {word.arg: word.value for word in call.keywords}
             written = _written_by(helper, self._callers)
-            return frozenset().union(*(self._origins(given[name]) for name in written if name in given))
+            return frozenset().union(*(self._origins(arguments[name]) for name in written if name in arguments))
         name = _called(call)
         if "store" not in name and not name.startswith("atomic_") and name != "scatter":
             return frozenset()

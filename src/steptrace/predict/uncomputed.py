@@ -1,10 +1,12 @@
 """Tensors of the virtual device without values: large floating-point ones, and what is made of them.
 
 The tensor inside is then on PyTorch's `meta` device, which knows shapes only. A small result of uncomputed inputs is
-filled, and its memory is marked as assumed: a value that the program reads from it is assumed, and so is a size that
-depends on it. Both are recorded with their line. Whole numbers, flags, small tensors, and what comes from the host keep
-their values, from which control flow and data-dependent sizes follow; what comes from the host loses them when a
-weight, a random draw or a matrix product touches it.
+filled with a placeholder, and its memory is marked as assumed. A value that the program reads from it is assumed, and
+so is a size that depends on it. Both are recorded with their line.
+
+Whole numbers, flags, small tensors and data from the host keep their values, so that control flow and sizes that depend
+on data are as usual. Data from the host loses its values in a matrix product, and where it meets a weight or a random
+draw.
 """
 
 import math
@@ -19,26 +21,28 @@ from steptrace.predict.memory import Marks
 from steptrace.predict.meta import META, on_meta, to_meta
 from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.pytorch import has_kernel
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import map_tensors
 
-#: Floating-point tensors of this many elements or more have no values,
+#: Floating-point tensors of this many elements or more have no values.
 _LARGE: Final = 2**16
-#: unless they come from the host: such data keeps its values up to here.
+#: The same limit for tensors whose values come from the host.
 _LARGE_DATA: Final = 2**24
 #: Weights on the host of this many elements or more are not initialised: nobody reads them before they are moved.
 _LARGE_WEIGHT: Final = 2**20
-#: What a small floating-point result of uncomputed inputs is filled with,
+#: The placeholder that fills a small floating-point result of uncomputed inputs.
 _FILL: Final = 1.0
-#: and one of 16 bits: squares of 65,535 such values of many tensors add up to less than float16's largest number, so
-#: that a loss scaler of the program's own sees no overflow. Their square is still a normal number of float16.
+#: The placeholder in 16 bits. The squares of 65,535 such values add up to less than float16's largest number, so a loss
+#: scaler of the program's own sees no overflow. The square itself is still a normal number of float16.
 _FILL_OF_HALF: Final = 2.0**-7
 _HALF: Final = (torch.float16, torch.bfloat16)
 #: The share of flags that counts as set where the flags were not computed.
 _SHARE_SET: Final = 0.5
-#: An operator without a meta kernel runs on filled inputs up to this many elements; above, its error is the program's.
+#: An operator without a meta kernel runs on filled inputs of up to this many elements. Beyond that its error reaches
+#: the program.
 _MOST_FILLED: Final = 2**28
-#: Operators whose results have no values from `_LARGE` on, wherever their inputs come from, by how their names begin.
+#: How the names of operators begin whose results have no values from `_LARGE` on, even if their inputs come from the
+#: host.
 _RANDOM: Final = (
     "empty", "rand", "normal", "uniform", "new_empty", "bernoulli", "dropout", "native_dropout", "multinomial",
 )  # fmt: skip
@@ -52,7 +56,7 @@ _MASK_DTYPES: Final = (torch.bool, torch.uint8)
 
 #: Dispatch keys of what runs on the CPU.
 _ON_CPU: Final = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
-#: Types that a GPU computes in, and the CPU not everywhere.
+#: Types in which a GPU computes, and in which the CPU lacks some kernels.
 _NARROW: Final = frozenset(
     dtype
     for name in (
@@ -90,9 +94,9 @@ def run(
     Args:
         overload: the operator.
         function: what runs in its place on the CPU; mostly itself.
-        args: its arguments, with the tensors inside in place of virtual ones.
-        kwargs: the same by name.
-        tensors: those among both.
+        args: its positional arguments, with the inner tensors in place of virtual ones.
+        kwargs: its keyword arguments, likewise.
+        tensors: the tensors among both.
 
     Raises:
         NotImplementedError: it has no meta kernel, and its inputs are too large to be filled.
@@ -111,28 +115,28 @@ def run(
         if name == "_local_scalar_dense" or _depends_on_assumed(overload, args, tensors):
             _record(overload, "an assumed value is read")
         written = _written(overload, args, kwargs)
-        given = [*args, *kwargs.values()]
+        arguments = [*args, *kwargs.values()]
         for tensor in (*written, *tensors_of((result,))):
-            _bound(_assumed.add(tensor), given, written)
+            _bound(_assumed.add(tensor), arguments, written)
     return result
 
 
-def _bound(tensor: Tensor, given: Sequence[Any], written: Sequence[Tensor]) -> None:
-    """Keep an assumed result finite where what it was computed from is: only the assumed values make it overflow."""
+def _bound(tensor: Tensor, arguments: Sequence[Any], written: Sequence[Tensor]) -> None:
+    """Replace infinities and NaN in an assumed result if its inputs are finite: they come from the placeholders."""
     if not tensor.is_floating_point() or tensor.is_meta or tensor.layout is not torch.strided:
         return
     finite = tensor.isfinite()
     if bool(finite.all()):
         return
-    numbers = [value for value in _leaves(given) if isinstance(value, float)]
+    numbers = [value for value in _leaves(arguments) if isinstance(value, float)]
     overwritten = set(map(id, written))
-    inputs = [one for one in tensors_of(given) if id(one) not in overwritten and not one.is_meta]
-    if all(map(math.isfinite, numbers)) and all(bool(one.isfinite().all()) for one in inputs):
+    inputs = [tensor for tensor in tensors_of(arguments) if id(tensor) not in overwritten and not tensor.is_meta]
+    if all(map(math.isfinite, numbers)) and all(bool(tensor.isfinite().all()) for tensor in inputs):
         tensor.masked_fill_(~finite, _fill_of(tensor))
 
 
 def _leaves(values: Iterable[Any]) -> Iterable[Any]:
-    """What lists and tuples hold, in all depths."""
+    """The items of lists and tuples, at any depth."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _leaves(value)
@@ -141,19 +145,19 @@ def _leaves(values: Iterable[Any]) -> Iterable[Any]:
 
 
 def _fill_of(tensor: Tensor) -> float:
-    """What stands for a floating-point value of a tensor."""
+    """The placeholder for a floating-point value of a tensor."""
     return _FILL_OF_HALF if tensor.dtype in _HALF else _FILL
 
 
 def to_host(overload: Overload, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor copied to the host: zeros that take no memory where it has no values."""
+    """A tensor copied to the host. If it has no values, the copy is zeros, which take no memory."""
     if is_assumed(tensor):
         _record(overload, "values that were not computed are copied to the host")
     return torch.zeros(tensor.size(), dtype=dtype or tensor.dtype) if tensor.is_meta else tensor
 
 
 def assume_written(tensors: Iterable[Tensor]) -> None:
-    """Something that nobody follows has written to these tensors, inside virtual ones: their values are assumed."""
+    """Mark the values of these inner tensors as assumed, since a kernel that is not followed has written to them."""
     for tensor in tensors:
         if not tensor.is_meta:
             _assumed.add(tensor.fill_(_FILL if tensor.is_floating_point() else 0))
@@ -164,7 +168,7 @@ def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs
     limit = _limit(overload, args)
     if overload.is_view or (overload.written and _written(overload, args, kwargs)):
         return function(*args, **kwargs)
-    # Whether inputs and sizes multiply to enough elements; too high a guess only costs a look at the shapes.
+    # The product of all sizes bounds the number of elements. If the bound is too high, only the shapes are computed.
     if _elements((*args, *kwargs.values())) < limit:
         return function(*args, **kwargs)
     shapes = on_meta(overload, function, args, kwargs)
@@ -179,12 +183,12 @@ def _has_cpu_kernel(overload: Overload) -> bool:
 
 
 def _is_narrow(tensor: Tensor) -> bool:
-    """Whether a tensor has a type that a GPU computes in, and the CPU not everywhere."""
+    """Whether a tensor has a type for which the CPU lacks some kernels."""
     return tensor.dtype in _NARROW
 
 
 def _run_unknown(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Run what the CPU has no kernel of; where no shapes are known either, they are guessed, and that is a remark."""
+    """Run an operator that has no kernel on the CPU. If its shapes are not known either, guess them, with a remark."""
     try:
         return _run_uncomputed(overload, function, args, kwargs)
     except NotImplementedError:
@@ -221,7 +225,7 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
     for tensor in written:
         _assumed.add(tensor)
     if written and not overload.given_back:
-        return None  # as of optimizers: shapes stay
+        return None  # such as a step of an optimizer: shapes stay as they are
     if name in _SIZED_BY_VALUES:
         return _settled(_selected(overload, name, args))
     if name in _MASKED:
@@ -236,13 +240,13 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
             if tensor.shape != now.shape:
                 _assumed.add(tensor.resize_(now.shape).fill_(_fill_of(tensor) if tensor.is_floating_point() else 0))
     storages = {tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout is torch.strided}
-    # Code that checks its inputs asks whether all are valid, or whether any is not.
+    # Code that checks its inputs asks whether all of them are valid (true), or whether any is invalid (false).
     flag = name in ("all", "_is_all_true")
     return map_tensors(lambda leaf: _settled(leaf, storages, flag=flag), result)
 
 
 def _settled(leaf: Any, storages: Collection[int] = (), *, flag: bool = False) -> Any:
-    """A result of uncomputed inputs: large ones stay without values, small ones are filled and marked."""
+    """A result of uncomputed inputs: without values if it is large, else filled and marked as assumed."""
     if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided:
         return leaf
     if not leaf.is_meta:
@@ -259,7 +263,7 @@ def _record(overload: Overload, reason: str) -> None:
 
 
 def _limit(overload: Overload, args: Sequence[Any]) -> int:
-    """From how many elements on a result has no values, where its inputs have some."""
+    """The number of elements from which on a result of computed inputs has no values."""
     is_weight = overload.copied == 0 and isinstance(args[0], torch.nn.Parameter)
     return _LARGE if is_weight or _loses_values(overload.packet) else _LARGE_DATA
 
@@ -304,12 +308,12 @@ def _elements(values: Iterable[Any]) -> int:
 
 
 def _as_indices(overload: Overload, index: Tensor | None) -> Sequence[Tensor | None]:
-    """An index; in place of a mask the indices of what it selects."""
+    """The index itself, or for a mask the indices of the elements that it selects."""
     return [index] if index is None or index.dtype not in _MASK_DTYPES else _places(overload, index)
 
 
 def _places(overload: Overload, flags: Tensor) -> Sequence[Tensor]:
-    """The indices of what is set, for each dimension; any where flags were not computed."""
+    """The indices of the set flags, for each dimension; arbitrary ones if the flags were not computed."""
     if not is_assumed(flags):
         return flags.nonzero().unbind(1)
     count = _count(overload, flags)
@@ -319,7 +323,7 @@ def _places(overload: Overload, flags: Tensor) -> Sequence[Tensor]:
 
 
 def _count(overload: Overload, flags: Tensor) -> int:
-    """How many flags are set: half of them where they were not computed."""
+    """The number of set flags; half of all flags if they were not computed."""
     if not is_assumed(flags):
         return int(flags.count_nonzero())
     _record(overload, "how many elements are selected was not computed")
@@ -327,7 +331,7 @@ def _count(overload: Overload, flags: Tensor) -> int:
 
 
 def _selected(overload: Overload, name: str, args: Sequence[Any]) -> Tensor:
-    """`nonzero` or `masked_select` where values or mask were not computed."""
+    """The result of `nonzero` or `masked_select` on values or a mask that were not computed."""
     if name == "nonzero":
         places = _places(overload, args[0])
         return torch.stack(tuple(places), 1) if places else torch.empty(0, 0, dtype=torch.int64)
@@ -336,7 +340,7 @@ def _selected(overload: Overload, name: str, args: Sequence[Any]) -> Tensor:
 
 
 def _run_filled(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Run on assumed values, for the shapes: an operator without a meta kernel, or with a result sized by its data."""
+    """Run an operator on assumed values, for its shapes: it has no meta kernel, or its sizes depend on the data."""
     tensors = tensors_of((*args, *kwargs.values()))
     total = sum(tensor.numel() for tensor in tensors)
     if total > _MOST_FILLED:

@@ -1,19 +1,22 @@
 """The page and the text of `steptrace diff`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import shown_columns
+from steptrace.documents.base import Document, shown_columns
 from steptrace.documents.diff import TOPICS, Diff, DiffSide, MeasuredSide, Needs, Pair, RowChange
 from steptrace.documents.overview import part_name
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.estimated import step_words
 from steptrace.report.page.markup import Html, breakable, definitions, page, render
-from steptrace.report.page.parts import Explained, note, section, text_table
+from steptrace.report.page.section import Explained, note, section
+from steptrace.report.page.table import text_table
+from steptrace.report.page.waterfall import PartChange, waterfall_figure
 from steptrace.report.study.syncs import changed
+from steptrace.words.estimate import step_words
 
 #: A larger multiple says less than the two figures.
 _MOST_TIMES: Final = 20
@@ -25,9 +28,11 @@ _MOST_LINES: Final = 8
 #: How many figures of a row stand side by side; diff.json has all.
 _MOST_FIGURES: Final = 3
 _BOTH: Final = 2
+#: The most rows of a topic that are listed as being on one side only.
+_MOST_ONE_SIDED: Final = 4
 #: A table: its name, its heading, the headings of its columns, and its rows, each with its figures in words.
 TopicTable = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
-#: What both sides must have, in words.
+#: The figures that both sides must have for a topic, in words.
 _NEEDS: Final[Mapping[Needs, str]] = {
     "gpu_work": "GPU work",
     "gpu_work_with_lines": "GPU work with its lines or Python frames",
@@ -38,8 +43,12 @@ _NEEDS: Final[Mapping[Needs, str]] = {
 def topics(diff: Diff) -> list[TopicTable]:
     """Every topic with its columns' headings and its rows in words; the tables that changed come last."""
     tables = []
-    others = [(one.name, one.heading, one.kind) for one in subjects_of(TraceSummary) if one.name in diff.tables]
-    always = [(one.name, one.heading, one.kind) for one in TOPICS]
+    others = [
+        (subject.name, subject.heading, subject.kind)
+        for subject in subjects_of(TraceSummary)
+        if subject.name in diff.tables
+    ]
+    always = [(topic.name, topic.heading, topic.kind) for topic in TOPICS]
     for topic, heading, kind in (*always, *others):
         rows = diff.rows(topic)
         measured = {name for row in rows for name, pair in row.figures.items() if pair.a or pair.b}
@@ -82,7 +91,7 @@ def measured_rows(diff: Diff) -> list[tuple[str, str]]:
             rows.append((name, _pair(Pair(a=a, b=b), unit)))
         elif a is not None or b is not None:
             rows.append((name, f"{fmt.with_unit(a, unit)} → {fmt.with_unit(b, unit)}"))
-    estimates = [{} if side is None else {one.gpu: one for one in side.estimates} for side in sides]
+    estimates = [{} if side is None else {estimate.gpu: estimate for estimate in side.estimates} for side in sides]
     for gpu in dict.fromkeys(name for by_gpu in estimates for name in by_gpu):
         a_words, b_words = (step_words(by_gpu[gpu]) if gpu in by_gpu else fmt.NOT_MEASURED for by_gpu in estimates)
         rows.append((f"Step on {gpu}, estimated", a_words if a_words == b_words else f"{a_words} → {b_words}"))
@@ -90,7 +99,10 @@ def measured_rows(diff: Diff) -> list[tuple[str, str]]:
 
 
 def measured_notes(diff: Diff) -> list[str]:
-    """How far the measured figures carry, and which predicted syncs come and go."""
+    """Notes on how far the measured figures can be compared, and on predicted syncs that are new or gone.
+
+    Each is a sentence without its full stop. Names are in backticks.
+    """
     if diff.measured is None:
         return []
     sides = [side for side in (diff.measured.a, diff.measured.b) if side is not None]
@@ -98,12 +110,12 @@ def measured_notes(diff: Diff) -> list[str]:
     if len(sides) == _BOTH:
         a, b = (fmt.plural(side.runs, "run") for side in sides)
         runs = f"{a} each" if a == b else f"{a} in A and {b} in B"
-        notes.append(f"{runs}, so no verdict: a study compares several runs, with intervals.")
+        notes.append(f"{runs}, so no verdict: a study compares several runs, with intervals")
     predicted = diff.measured.predicted_syncs
     if predicted is not None and (text := changed(predicted)):
-        notes.append(f"B {text} (predicted syncs per step).")
+        notes.append(f"B {text} (predicted syncs per step)")
     if diff.measured.environment:
-        notes.append(f"The two ran in different environments: {fmt.enumeration([*diff.measured.environment])}.")
+        notes.append(f"The two ran in different environments: {fmt.enumeration([*diff.measured.environment])}")
     return notes
 
 
@@ -124,7 +136,7 @@ def _pair(pair: Pair | None, unit: str | None) -> str:
 
 def in_words(diff: Diff) -> str:
     """The diff as lines for a terminal: the cause, the step's parts, and of each topic the largest changes."""
-    notes = [*(note.replace("`", "").removesuffix(".") for note in measured_notes(diff)), *diff.notes]
+    notes = [*(fmt.without_backticks(note) for note in measured_notes(diff)), *diff.notes]
     lines = [f"A: {_side(diff.a)}", f"B: {_side(diff.b)}", diff.cause, *(f"note: {note}" for note in notes)]
     in_all = [*measured_rows(diff), *totals(diff)]
     width = max((len(name) for name, _ in in_all), default=0)
@@ -145,7 +157,7 @@ def _inside(heading: str) -> str:
 
 
 def _needs(topic: str) -> str:
-    return next(_NEEDS[one.needs] for one in TOPICS if one.name == topic)
+    return next(_NEEDS[known.needs] for known in TOPICS if known.name == topic)
 
 
 def _side(side: DiffSide) -> str:
@@ -162,24 +174,97 @@ def _named(row: RowChange) -> Sequence[str]:
 
 def page_html(diff: Diff) -> str:
     """The whole page."""
-    every = topics(diff)
+    shown_topics = topics(diff)
     measured = measured_rows(diff)
+    one_sided = _one_sided(diff)
     toc = [
+        *([("one-sided", "Only on one side")] if one_sided else []),
         *([("measured", "Measured without the profiler")] if measured else []),
         ("totals", "In all"),
-        *((topic, heading) for topic, heading, *_ in every),
+        *((topic, heading) for topic, heading, *_ in shown_topics),
     ]
     terms = definitions(["RowChange.renamed_from", *(f"StepFigures.{f.name}" for f in STEP_FIGURES)])
-    body = render("diff", diff=diff, toc=toc, sides=[("A", diff.a), ("B", diff.b)])
+    has_traces = bool(diff.a.paths and diff.b.paths)
+    body = render(
+        "diff",
+        cause=diff.cause,
+        sides=[_shown_side("A", diff.a), _shown_side("B", diff.b)],
+        waterfall=_waterfall(diff),
+        profiled=("All figures" if diff.measured is None else "All other figures") if has_traces else "",
+        notes=diff.notes,
+        toc=toc,
+    )
+    if one_sided:
+        body += section("one-sided", "Only on one side", one_sided)
     if measured:
         table = Explained(text_table(("", "A → B"), measured))
-        body += section("measured", "Measured without the profiler", [*map(note, measured_notes(diff)), table])
+        body += section(
+            "measured", "Measured without the profiler", [*(note(f"{text}.") for text in measured_notes(diff)), table]
+        )
     in_all = text_table((f"Per {_unit(diff)}", "A → B"), totals(diff))
     body += section("totals", "In all", [Explained(in_all, terms)])
-    for topic, heading, head, rows in every:
+    for topic, heading, head, rows in shown_topics:
         parts = _topic(diff, topic, heading, head, rows)
         body += section(topic, heading, parts, folded=topic in diff.tables)
     return page("Diff – steptrace", body, toc)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A side of the diff: its name, its traces, and how many steps they have on which devices."""
+
+    name: str
+    paths: Sequence[str]
+    recorded: str
+
+
+def _shown_side(name: str, side: DiffSide) -> _Side:
+    return _Side(name, side.paths, ", ".join([fmt.plural(side.steps, "step"), *side.devices]))
+
+
+def _waterfall(diff: Diff) -> Html:
+    """The way from A's step to B's through its parts; empty where a side has no step, or no parts."""
+    a, b = diff.step_ns.a, diff.step_ns.b
+    if a is None or b is None or not diff.parts_ns:
+        return Html("")
+    changes = [
+        PartChange(part, part_name(part), pair.b - pair.a)
+        for part, pair in diff.parts_ns.items()
+        if pair.a is not None and pair.b is not None
+    ]
+    title = f"Where the difference comes from, per {_unit(diff)}"
+    return waterfall_figure(title, (f"A, profiled {_unit(diff)}", a), changes, (f"B, profiled {_unit(diff)}", b))
+
+
+def _one_sided(diff: Diff) -> list[Explained]:
+    """The rows that only A or only B has, the largest of each topic; nothing if both have the same rows."""
+    rows: list[tuple[str, str, Html, str]] = []
+    more = 0
+    for side in ("A", "B"):
+        for topic in TOPICS:
+            if topic.name in diff.not_measured:
+                continue
+            alone = [row for row in diff.rows(topic.name) if not (row.in_b if side == "A" else row.in_a)]
+            more += len(alone[_MOST_ONE_SIDED:])
+            rows += [
+                (side, topic.heading, _row_name(row, says_side=False), _figures_of(row, topic.kind, side))
+                for row in alone[:_MOST_ONE_SIDED]
+            ]
+    if not rows:
+        return []
+    table = text_table(("Only in", "What", "Name", f"Per {_unit(diff)}"), rows)
+    return [Explained(table), *([note(f"{more} more with less time; diff.json lists all.")] if more else [])]
+
+
+def _figures_of(row: RowChange, kind: type[Document], side: str) -> str:
+    """The totals of a row on its side: "calls 2, GPU time 1.20 ms"."""
+    words = []
+    for column in shown_columns(kind):
+        pair = row.figures.get(column.name)
+        value = None if pair is None else pair.a if side == "A" else pair.b
+        if column.total and value:
+            words.append(f"{_inside(column.heading)} {fmt.with_unit(value, column.unit)}")
+    return ", ".join(words[:_MOST_FIGURES])
 
 
 def _topic(
@@ -195,10 +280,10 @@ def _topic(
     return [*([note(all_rows)] if len(rows) > MOST_ROWS else []), Explained(table)]
 
 
-def _row_name(row: RowChange) -> Html:
-    """Its name, and where it differs from its twin on the other side."""
+def _row_name(row: RowChange, *, says_side: bool = True) -> Html:
+    """Its name, and where it differs from its twin on the other side; without `says_side` not which side has it."""
     html = Html('<span class="place">{}</span>').format(breakable(fmt.clipped(row.name, _LONGEST)))
-    only = "" if row.in_a and row.in_b else f"only in {'A' if row.in_a else 'B'}"
+    only = "" if (row.in_a and row.in_b) or not says_side else f"only in {'A' if row.in_a else 'B'}"
     for text in filter(None, (row.place, only)):
         html += Html('<span class="note">{}</span>').format(breakable(text))
     if row.renamed_from:

@@ -1,138 +1,142 @@
-"""The report's pages: a study's as a notebook with its outputs, of which nbconvert makes one self-contained file.
+"""The notebook beside a study's page: a person's own cells on the study, run when the notebook is made.
 
-The notebook lies beside the page. It opens in Jupyter, where each cell can be run again on results/.
+It loads the study by `steptrace.load_study`, shows tables as DataFrames and plots by matplotlib. Whoever opens it in
+Jupyter goes on from there. The page is made without it.
 """
 
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from nbconvert import Exporter
+import nbformat
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.paths import jupyter_runtime_dir
+from nbconvert.preprocessors import ExecutePreprocessor
 from nbformat import NotebookNode, v4
 
+from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.subject import Subject
-from steptrace.files import write_text
-from steptrace.findings.estimated import leads
-from steptrace.report import study as sections
-from steptrace.report.page.markup import Html, notebook_styles, page, render
-from steptrace.report.study import load_study
+from steptrace.files import scratch_folder, write_text
+
+#: The name of the Python kernel in every installation of Jupyter.
+_KERNEL: Final = "python3"
+#: The time limit of a cell, against a kernel that hangs.
+_LONGEST_S: Final = 600
 
 
-class Section(NamedTuple):
-    """A section of a study's page: its heading, the code of its cell, and what makes it; None is left out."""
-
-    heading: str
-    code: str
-    make: Callable[[Comparison, Path], Html | None]
+class NotebookError(Exception):
+    """The notebook could not be run to its end."""
 
 
-def _of_study(heading: str, make: Callable[[Comparison], Html | None]) -> Section:
-    return Section(heading, f"sections.{make.__name__}(study)", lambda study, _: make(study))
-
-
-def _of_subject(subject: Subject) -> Section:
-    code = f"sections.subject(study, {subject.name!r})"
-    return Section(subject.heading, code, lambda study, _: sections.subject(study, subject.name))
-
-
-#: What a reader needs, in this order.
-FIRST: Final = (_of_study("Findings", sections.all_findings), _of_study("Syncs", sections.syncs))
-_TIMES: Final = Section("Step times", "sections.step_times(study, COMPARISON)", sections.step_times)
-_PROVENANCE: Final = Section("Provenance", "sections.provenance(study, COMPARISON)", sections.provenance)
-_VARIANTS: Final = _of_study("Variants", sections.variants)
-#: The rest, folded.
-MORE: Final = (
-    *map(_of_subject, sections.subjects()),
-    _of_study("Method", sections.method),
-)
-_READ: Final = """\
-from steptrace.report import study as sections
-from steptrace.report.study import load_study
-
-study = load_study(COMPARISON)
-sections.first_screen(study)"""
-#: What a person may go on with; it has no output.
-_GO_ON: Final = """\
-from pathlib import Path
-
-import pandas as pd
-from steptrace.documents.run import StepOfRun
-from steptrace.documents.table import validate
-
-runs = sorted(Path(COMPARISON).parent.glob("*/run*/steps.parquet"))
-tables = {run.parts[-3:-1]: validate(pd.read_parquet(run), StepOfRun) for run in runs}
-steps = pd.concat(tables, names=["variant", "run"])
-timed = steps[steps.phase == "timed"].assign(step_ms=lambda steps: steps.step_ns / 1e6)
-timed.groupby("variant").step_ms.describe()"""
-
-
-def render_study(comparison: Path, out: Path) -> None:
-    """Write a study's page, and beside it the notebook (.ipynb) that it is made of.
+def write_notebook(comparison: Path, out: Path) -> None:
+    """Write a study's notebook, with the outputs of its cells.
 
     Args:
         comparison: the study's comparison.json; the runs' steps.parquet lie beside it.
-        out: the page, one HTML file.
+        out: the notebook (.ipynb). Its cells find `comparison` from its folder, so both can be moved together.
 
     Raises:
         RecordError: comparison.json is missing or not what compare writes.
+        NotebookError: a cell failed, or no kernel could be started. The notebook is written, with what it printed.
     """
-    study = load_study(comparison)
-    notebook = v4.new_notebook(cells=list(_cells(study, comparison, out)))  # type: ignore[no-untyped-call]
-    write_text(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
-    exporter = PageExporter(default_preprocessors=[])  # type: ignore[no-untyped-call]
-    resources = {"title": f"{study.title} – steptrace", "home": "index.html"}
-    write_text(out, exporter.from_notebook_node(notebook, resources)[0])
+    study = read(comparison, Comparison)
+    cells = list(_cells(study, os.path.relpath(comparison.resolve().parent, out.parent.resolve())))
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"  # nbformat's own are random
+    kernel = {"name": _KERNEL, "display_name": "Python 3", "language": "python"}
+    notebook = v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})  # type: ignore[no-untyped-call]
+    problem = None
+    try:
+        _run(notebook, out.parent)
+    except Exception as error:  # a kernel has many ways to fail, and the cells are of use without their outputs
+        problem = error
+    write_text(out, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
+    if problem is not None:
+        raise NotebookError(f"{type(problem).__name__}: {problem}") from problem
 
 
-def _cells(study: Comparison, comparison: Path, out: Path) -> Iterator[NotebookNode]:
-    """The notebook's cells, those of sections with their heading in the metadata and `folded` for those of `MORE`."""
-    path = os.path.relpath(comparison.resolve(), out.parent.resolve())  # pages and results can be moved together
-    yield _code(f"COMPARISON = {path!r}")
-    yield _code(
-        "from steptrace.report.page.markup import notebook_styles\n\nnotebook_styles()", notebook_styles(), skip=True
-    )
-    yield _code(_READ, sections.first_screen(study), first=True)
-    # A CPU's times fold where a GPU's are estimated, and the variants where nothing failed.
-    folds = [*([_TIMES] if leads(study) else []), *([] if sections.needs_a_look(study) else [_VARIANTS])]
-    shown = [(section, False) for section in (*FIRST, _TIMES, _VARIANTS, _PROVENANCE) if section not in folds]
-    for section, folded in shown + [(section, True) for section in (*folds, *MORE)]:
-        made = section.make(study, comparison)
-        if made is not None:
-            yield v4.new_markdown_cell(f"## {section.heading}")  # type: ignore[no-untyped-call]
-            yield _code(section.code, made, heading=section.heading, folded=folded)
-    yield v4.new_markdown_cell("## Go on from here")  # type: ignore[no-untyped-call]
-    yield _code(_GO_ON)
+def _cells(study: Comparison, folder: str) -> Iterator[NotebookNode]:
+    """The cells; what a study lacks, such as step times where all runs failed, has none."""
+    yield _text(f"# {study.title}\n\n{study.question}")
+    yield _code("import steptrace", "", f"study = steptrace.load_study({folder!r})", "print(study)")
+    if study.measured:
+        yield _text("## Step times\n\nUnprofiled, in milliseconds, with 95 % intervals.")
+        yield _code("study.step_times")
+        yield _code("study.plot_step_times();")
+    yield _text("## Syncs\n\nPer step: measured in a trace of a GPU, predicted on any machine.")
+    yield _code("study.syncs")
+    yield _code("study.plot_syncs();")
+    yield _code("study.sync_sites")
+    yield _text("## GPU utilisation\n\nIn percent, in its three senses. Without a GPU it is not measured.")
+    yield _code("study.gpu_use")
+    yield _code("study.plot_gpu_use();")
+    if any(variant.estimates for variant in study.variants):
+        yield _text("## Estimates\n\nFor GPUs that are not there: bands, never measurements.")
+        yield _code("study.estimates")
+    if any(run.status == "ok" for variant in study.variants for run in variant.runs):
+        yield _text("## Go on from here\n\nA row per step of every run.")
+        yield _code("timed = study.steps.query(\"phase == 'timed'\")", 'timed.groupby("variant").step_ms.describe()')
 
 
-def _code(source: str, output: Html | None = None, **metadata: object) -> NotebookNode:
-    shown = {"text/html": str(output), "text/plain": "a section of the page"}
-    outputs = [v4.new_output("execute_result", data=shown)] if output is not None else []  # type: ignore[no-untyped-call]
-    cell: NotebookNode = v4.new_code_cell(source, outputs=outputs, metadata={"steptrace": metadata})  # type: ignore[no-untyped-call]
+def _text(markdown: str) -> NotebookNode:
+    cell: NotebookNode = v4.new_markdown_cell(markdown)  # type: ignore[no-untyped-call]
     return cell
 
 
-class PageExporter(Exporter):
-    """nbconvert's export of such a notebook as a page: cells become sections, code is left out."""
-
-    def from_notebook_node(  # type: ignore[override]
-        self, nb: NotebookNode, resources: dict[str, Any] | None = None, **options: object
-    ) -> tuple[str, dict[str, Any]]:
-        """The page's HTML; `resources` holds its `title`, and as `home` the way back to the index."""
-        notebook, given = super().from_notebook_node(nb, resources, **options)
-        shown = [(cell.metadata.get("steptrace", {}), cell) for cell in notebook.cells if cell.get("outputs")]
-        parts = [
-            (what.get("heading"), what.get("folded", False), Html(cell.outputs[0].data["text/html"]))
-            for what, cell in shown
-            if not what.get("skip")
-        ]
-        toc = [(_id(heading), heading) for heading, folded, _ in parts if heading and not folded]
-        toc += [("more-figures", "More figures")] if any(folded for _, folded, _ in parts) else []
-        ids = {heading: _id(heading) for heading, _, _ in parts if heading}
-        body = render("notebook", parts=parts, ids=ids, toc=toc)
-        return page(given["title"], body, toc, given["home"]), given
+def _code(*lines: str) -> NotebookNode:
+    cell: NotebookNode = v4.new_code_cell("\n".join(lines))  # type: ignore[no-untyped-call]
+    return cell
 
 
-def _id(heading: str) -> str:
-    return heading.lower().replace(" ", "-")
+def _run(notebook: NotebookNode, folder: Path) -> None:
+    """Run the cells in a folder, in a kernel of this Python; their outputs are put into the notebook."""
+    with scratch_folder() as scratch, _environment(IPYTHONDIR=scratch, JUPYTER_RUNTIME_DIR=scratch):
+        runner = ExecutePreprocessor(  # type: ignore[no-untyped-call]
+            kernel_manager_class=_Kernel,
+            extra_arguments=["--HistoryManager.enabled=False"],
+            timeout=_LONGEST_S,
+            record_timing=False,
+        )
+        runner.preprocess(notebook, {"metadata": {"path": str(folder)}})
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set environment variables for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class _Kernel(AsyncKernelManager):
+    """A kernel of the running Python, whatever kernels the user has installed under its name.
+
+    It is asked through sockets that are files in Jupyter's runtime folder: no port is opened.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        sockets = f"{jupyter_runtime_dir()}/kernel"
+        super().__init__(
+            **options,
+            transport="ipc",
+            ip=sockets,
+            connection_file=f"{sockets}.json",
+            kernel_spec_manager=_Kernels(),
+        )
+
+
+class _Kernels(KernelSpecManager):
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:  # noqa: ARG002 - there is one
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=command, display_name="Python 3", language="python")

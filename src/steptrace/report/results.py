@@ -2,19 +2,29 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Change, ComparedResults, VariantChange
 from steptrace.markdown import clean, table
-from steptrace.report.page.markup import Html, breakable, definitions, inline_code, page, render
-from steptrace.report.page.parts import Explained, note, section, subheading, text_table
+from steptrace.report.charts.lines import Line, lines, measured_point, scale_of
+from steptrace.report.page.markup import breakable, definitions, page, render
+from steptrace.report.page.section import Explained, note, section, subheading, wide_picture
+from steptrace.report.page.table import text_table
 
 #: A table: its heading, the names of its columns, its rows.
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+#: With at least this number of results, step times are drawn over the results.
+_FEWEST_FOR_CHART: Final = 3
+#: The most changes from one result to the next that the top of the page names, the last ones.
+_MOST_CHANGES: Final = 3
+#: Lines of the chart, and letters of a result's name below it.
+_MOST_LINES: Final = 8
+_LONGEST_COLUMN: Final = 18
 
 
 def headline(change: Change) -> str:
-    """What differs, in one sentence made from the data; names stand in backticks."""
+    """The differences in one sentence; names are in backticks."""
     named = {word: [v for v in change.variants if _verdict(v) == word] for word in ("faster", "slower")}
     clauses = []
     for word, variants in named.items():
@@ -37,7 +47,7 @@ def _with_ratio(variant: VariantChange) -> str:
     ratio = variant.ratio
     assert ratio is not None
     by = fmt.ratio(ratio.value, ratio.low, ratio.high)
-    return f"`{variant.name}` ({by}, {fmt.ratio_interval(ratio.low, ratio.high)})"
+    return f"`{fmt.variant(variant.name)}` ({by}, {fmt.ratio_interval(ratio.low, ratio.high)})"
 
 
 def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table]]]:
@@ -46,7 +56,8 @@ def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table
     rows = [
         (r.file, fmt.NOT_MEASURED if r.measured_at is None else r.measured_at[:10], r.machine) for r in compared.results
     ]
-    names = dict.fromkeys(name for result in compared.results for name in result.step_ms)
+    # The variants that have a step time in some result.
+    names = dict.fromkeys(name for result in compared.results for name, times in result.step_ms.items() if times)
     machines: Table = ("", ("Result", "Measured", "Machine"), rows)
     times = _steps(compared, names_of, list(names))
     parts: list[tuple[str, list[str], list[Table]]] = [("Results", [], [machines, times])]
@@ -54,7 +65,9 @@ def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table
         title = f"From {names_of[number]} to {names_of[number + 1]}"
         notes = [headline(change), *(f"{note[0].upper()}{note[1:]}." for note in change.notes)]
         for where, only in (("the first", change.only_before), ("the second", change.only_now)):
-            notes += [f"Only in {where}: {fmt.enumeration([f'`{name}`' for name in only])}."] if only else []
+            notes += (
+                [f"Only in {where}: {fmt.enumeration([f'`{fmt.variant(name)}`' for name in only])}."] if only else []
+            )
         parts.append((title, notes, list(_tables(change))))
     return parts
 
@@ -64,8 +77,42 @@ def short_names(files: Sequence[str]) -> list[str]:
     paths = [PurePath(file).parts for file in files]
     begin = _alike(paths)
     end = _alike([path[::-1] for path in paths])
-    own = [path[begin : len(path) - end] for path in paths]
-    return [str(PurePath(*parts)) for parts in own] if all(own) else list(files)
+    middles = [path[begin : len(path) - end] for path in paths]
+    return [str(PurePath(*parts)) for parts in middles] if all(middles) else list(files)
+
+
+def column_names(compared: ComparedResults) -> list[str]:
+    """Names of the results in a chart: their dates, versions or machines if these differ, or their files."""
+    results = compared.results
+    dates = [None if result.measured_at is None else result.measured_at[:10] for result in results]
+    candidates: list[list[str | None]] = [
+        dates,
+        [result.torch and f"PyTorch {result.torch}" for result in results],
+        [result.steptrace and f"steptrace {result.steptrace}" for result in results],
+        [result.machine for result in results],
+    ]
+    for names in candidates:
+        known = [name for name in names if name]
+        if len(set(known)) == len(results):
+            return [fmt.clipped(name, _LONGEST_COLUMN) for name in known]
+    return [fmt.clipped(name, _LONGEST_COLUMN) for name in short_names([result.file for result in results])]
+
+
+def chart(compared: ComparedResults) -> Explained:
+    """The step times over the results, a line a variant; nothing with fewer than three results."""
+    if len(compared.results) < _FEWEST_FOR_CHART:
+        return Explained("")
+    names = dict.fromkeys(name for result in compared.results for name, times in result.step_ms.items() if times)
+    series = [
+        Line(fmt.variant(name), [measured_point(result.step_ms.get(name)) for result in compared.results])
+        for name in list(names)[:_MOST_LINES]
+    ]
+    scale = scale_of(series)
+    if scale is None:
+        return Explained("")
+    caption = f"{len(names) - _MOST_LINES} more variants are in the table." if len(names) > _MOST_LINES else ""
+    drawn = lines(column_names(compared), series, scale, "Step time of each variant in each result.")
+    return wide_picture(drawn, "Step times, with their intervals", caption)
 
 
 def _alike(paths: Sequence[Sequence[str]]) -> int:
@@ -75,13 +122,13 @@ def _alike(paths: Sequence[Sequence[str]]) -> int:
 
 
 def _steps(compared: ComparedResults, files: Sequence[str], names: Sequence[str]) -> Table:
-    """Step times, a variant a row and a result a column, each with its ratio to the one before."""
+    """Step times with a row for each variant and a column for each result, each with its ratio to the one before."""
     head = ["Variant", f"Step, {files[0]}"]
     for file in files[1:]:
         head += [f"Step, {file}", "Before / now", "95 % interval", "Now"]
     rows = []
     for name in names:
-        row = [name]
+        row = [fmt.variant(name)]
         for number, result in enumerate(compared.results):
             times = result.step_ms.get(name)
             row.append(fmt.duration_ms(None if times is None else times.value))
@@ -101,7 +148,7 @@ def _ratio(variant: VariantChange | None) -> tuple[str, str, str]:
 
 def _tables(change: Change) -> Iterator[Table]:
     figures = [
-        (variant.name, figure.name, figure.before or fmt.NOT_MEASURED, figure.now or fmt.NOT_MEASURED)
+        (fmt.variant(variant.name), figure.name, figure.before or fmt.NOT_MEASURED, figure.now or fmt.NOT_MEASURED)
         for variant in change.variants
         for figure in variant.differing
     ]
@@ -119,12 +166,11 @@ def page_html(compared: ComparedResults) -> str:
     """The whole page."""
     parts = sections(compared)
     toc = [(f"part-{number}", title) for number, (title, _, _) in enumerate(parts)]
-    body = render("results", compared=compared, toc=toc)
+    changes = [(title, notes[0]) for title, notes, _ in parts[1:]]
+    body = render("results", compared=compared, toc=toc, chart=chart(compared).html, changes=changes[-_MOST_CHANGES:])
     terms = Explained("", definitions(["VariantChange.ratio", "VariantChange.differing"]))
     for number, (title, notes, tables) in enumerate(parts):
         shown = list(map(note, notes))
-        if notes:
-            shown[0] = Explained(Html('<p class="headline neutral">{}</p>').format(inline_code(notes[0])))
         for heading, head, rows in tables:
             shown += [subheading(heading)] if heading else []
             shown.append(Explained(text_table(head, [[breakable(row[0]), *row[1:]] for row in rows])))

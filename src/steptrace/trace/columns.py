@@ -105,7 +105,7 @@ def spans_of(rows: pd.DataFrame) -> intervals.Spans:
     return intervals.spans(*start_end(rows))
 
 
-#: So many events are put together at a time.
+#: How many events are processed at a time.
 _AT_ONCE: Final = 1 << 16
 
 
@@ -114,7 +114,9 @@ def union_of(rows: pd.DataFrame, wanted: Mask) -> intervals.Spans:
 
     In portions: their spans and the arrays that sort them would be several times the size of the table's two columns.
     """
-    start, length, places = rows["ts"].to_numpy(), rows["dur"].to_numpy(), np.flatnonzero(wanted)
+    start = rows["ts"].to_numpy()
+    length = rows["dur"].to_numpy()
+    places = np.flatnonzero(wanted)
     parts = []
     for portion in np.array_split(places, len(places) // _AT_ONCE + 1):
         begin = start[portion]
@@ -139,7 +141,7 @@ def innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:
 
 
 def marks_steps(rows: pd.DataFrame) -> Mask:
-    """A mask of the rows named like the profiler's marks of steps."""
+    """A mask of the labels that mark the profiler's steps."""
     return map_names(rows["name"], lambda name: step_index(name) is not None)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from steptrace.foreign_messages import MSGSPEC_TRUNCATED
 from steptrace.trace.mend import mend
 
 #: A day, longer than any profile: a hundred thousand times this still fits in int64.
@@ -50,10 +51,10 @@ def within(value: Any, low: int, high: int) -> int | None:
     return value if type(value) is int and low <= value < high else None
 
 
-def plain_values(given: dict[Any, Any]) -> dict[str, Any]:
+def plain_values(raw: dict[Any, Any]) -> dict[str, Any]:
     """The texts and numbers of a JSON object that are within bounds, without the rest."""
     plain: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in raw.items():
         if isinstance(value, str):
             plain[plain_text(key)] = plain_text(value)
         elif isinstance(value, float) or within(value, -LARGEST, LARGEST) is not None:
@@ -86,6 +87,8 @@ COLLECTIVE_ARGS: Final = {
     "dtype": "dtype",
     "in_elements": "In msg nelems",
     "out_elements": "Out msg nelems",
+    "in_split": "In split size",
+    "from_rank": "Src Rank",
 }
 
 
@@ -100,21 +103,26 @@ class CollectiveArgs(NamedTuple):
     dtype: str | None
     in_elements: int | None
     out_elements: int | None
+    in_split: str | None = None
+    from_rank: int | None = None
+    #: Of a batch of sends and receives the ranks that it receives from, separated by commas; never given by PyTorch.
+    from_ranks: str | None = None
 
 
 def collective_args(args: dict[str, Any]) -> CollectiveArgs:
     """The arguments of a collective by name, with loosely written values parsed."""
-    given = {field: args.get(name) for field, name in COLLECTIVE_ARGS.items()}
+    recorded = {field: args.get(name) for field, name in COLLECTIVE_ARGS.items()}
     texts = {
-        field: None if (value := given[field]) is None else plain_text(str(value))
-        for field in ("name", "group", "group_ranks", "dtype")
+        field: None if (value := recorded[field]) is None else plain_text(str(value))
+        for field in ("name", "group", "group_ranks", "dtype", "in_split")
     }
     return CollectiveArgs(
         **texts,
-        group_size=within(integer(given["group_size"]), 0, MOST),
-        sequence=within(integer(given["sequence"]), -LARGEST, LARGEST),
-        in_elements=within(integer(given["in_elements"]), 0, LARGEST),
-        out_elements=within(integer(given["out_elements"]), 0, LARGEST),
+        group_size=within(integer(recorded["group_size"]), 0, MOST),
+        sequence=within(integer(recorded["sequence"]), -LARGEST, LARGEST),
+        in_elements=within(integer(recorded["in_elements"]), 0, LARGEST),
+        out_elements=within(integer(recorded["out_elements"]), 0, LARGEST),
+        from_rank=within(integer(recorded["from_rank"]), 0, MOST),
     )
 
 
@@ -170,12 +178,21 @@ _SHOWN: Final = 200
 
 # Possessive, so that long strings take no memory; an unclosed string is one token, so that nothing is read twice.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_HALVES: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?P<pair>\\u[dD][c-fC-F][0-9a-fA-F]{2})?|\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\\\"
+)
 _BARE_NUMBER = re.compile(rb"(?<=[:\[,])(\s*)-?(?:nan|inf|infinity)\b", re.IGNORECASE)
+
+
+def whole_characters(text: bytes) -> bytes:
+    """A JSON text in which halves of a character stand as U+FFFD: Python writes them for bytes that are no UTF-8."""
+    return _HALVES.sub(lambda half: half[0] if half["pair"] or half[0] == b"\\\\" else b"\\ufffd", text)
 
 
 def repair(text: bytes) -> bytes:
     """Repair known mistakes: damaged strings (`trace.mend`), bare `nan` and `inf` (null), invalid UTF-8 (U+FFFD)."""
     text, _ = mend(text.decode("utf-8", errors="replace").encode())
+    text = whole_characters(text)
     parts, position = [], 0
     for string in _STRINGS.finditer(text):
         parts.append(_BARE_NUMBER.sub(rb"\1null", text[position : string.start()]))
@@ -248,7 +265,7 @@ def is_truncated(text: bytes) -> bool:
     try:
         decode_leniently(_OBJECT, text)
     except msgspec.DecodeError as error:
-        return "truncated" in str(error)
+        return MSGSPEC_TRUNCATED.find(error) is not None
     return False
 
 

@@ -1,7 +1,8 @@
-"""Trace files: which lie behind paths, and one as a stream of metadata and events, plain, gzipped or in a zip archive.
+"""Trace files: which ones some paths name, and the events and metadata of one as a stream.
 
-Kineto writes one JSON object, `{..., "traceEvents": [{"ph": ...}, ...], ...}`; Chrome's format also allows the bare
-array. Neither is ever in memory whole.
+A file is plain, gzipped, or the only trace in a zip archive. Kineto writes one JSON object,
+`{..., "traceEvents": [{"ph": ...}, ...], ...}`; Chrome's format also allows the bare array. A file is never in memory
+as a whole.
 """
 
 import codecs
@@ -20,34 +21,38 @@ from isal import igzip, isal_zlib
 from steptrace import format as fmt
 from steptrace.documents.kinds import kind_of
 from steptrace.errors import TraceError, TruncatedTraceError
+from steptrace.files import open_file
 from steptrace.trace.decode import decode_object, is_truncated, path_text, why_no_event
-from steptrace.trace.foreign import foreign
+from steptrace.trace.foreign import Foreign, foreign, foreign_json
 from steptrace.trace.mend import mend
+from steptrace.trace.salvage import salvage_events, salvage_object
 
 
 def find_traces(paths: Iterable[str | Path]) -> list[Path]:
-    """The trace files behind files and folders, in the order given; those of a folder by name.
+    """The trace files that files and folders stand for, in the order of the paths; those of a folder by name.
 
-    A folder's `.json` and `.json.gz` files count if they hold `traceEvents` near their beginning or have "trace" in
-    their name; sub-folders are not searched. Each file is listed once.
+    A folder stands for its `.json` and `.json.gz` files that hold `traceEvents` near their beginning, or have "trace"
+    in their name. Excerpts of traces are passed over, unless it holds nothing else. Sub-folders are not searched. Each
+    file is listed once.
 
     Raises:
-        TraceError: a path does not exist, or a folder holds no trace.
+        TraceError: a path does not exist; a folder holds no trace; or it holds only excerpts, and a sub-folder holds
+            traces.
     """
     files: dict[Path, Path] = {}
     for path in map(Path, paths):
         if _kind(path) == "folder":
-            names = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
-            inside = [p for p in names if not p.name.startswith(".")]  # such as the list of what a command wrote
-            traces = [p for p in inside if looks_like_trace(p)]
-            if not traces:
+            traces = _inside(path)
+            whole = [p for p in traces if not is_excerpt(p)]
+            below = None if whole else _below(path)
+            if not traces or below is not None:
                 raise TraceError(
-                    "a folder without traces",
+                    "a folder with excerpts of traces only" if traces else "a folder without traces",
                     where=path,
-                    expected='files ending in .json or .json.gz that hold "traceEvents"',
-                    next_step=_below(path),
+                    expected="whole traces" if traces else 'files ending in .json or .json.gz that hold "traceEvents"',
+                    next_step=below,
                 )
-            files.update({p.resolve(): p for p in traces if p.resolve() not in files})
+            files.update({p.resolve(): p for p in whole or traces if p.resolve() not in files})
         elif _kind(path) == "other":
             raise TraceError(
                 "is a pipe or a device, not a file",
@@ -65,7 +70,7 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _kind(path: Path) -> str | None:
-    """`folder`, `file`, `other` such as a pipe, or None, also for a name that the system rejects."""
+    """`folder`, `file`, or `other` (such as a pipe); None if there is nothing, or if the system rejects the name."""
     try:
         if path.is_dir():
             return "folder"
@@ -74,10 +79,18 @@ def _kind(path: Path) -> str | None:
         return None
 
 
+def _inside(folder: Path) -> list[Path]:
+    """The trace files of a folder by name, without hidden ones, such as the list of what a command wrote."""
+    names = sorted(p for p in folder.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
+    return [p for p in names if not p.name.startswith(".") and looks_like_trace(p)]
+
+
 def _below(path: Path) -> str | None:
     """The next step for a folder with traces only in its sub-folders, such as one of several captures."""
-    files = (file for end in (".json", ".json.gz") for file in sorted(path.glob(f"*/*{end}")))
-    folders = sorted({str(file.parent) for file in files if looks_like_trace(file)})
+    try:
+        folders = [p for p in sorted(path.iterdir()) if p.is_dir() and not all(map(is_excerpt, _inside(p)))]
+    except OSError:
+        return None
     if not folders:
         return None
     more = f" ({len(folders)} folders in all)" if len(folders) > 1 else ""
@@ -86,8 +99,11 @@ def _below(path: Path) -> str | None:
 
 #: Bytes read at a time. Larger chunks need more memory, and are slower, since they exceed the processor's cache.
 CHUNK = 1 << 20
-#: Most bytes of an event, and of the metadata before or after the events, which must be in memory at once.
+#: Most bytes of one event, and of the metadata before or after the events: each of them must be in memory at once.
 LARGEST_TEXT: Final = 32 << 20
+
+#: The first key of an excerpt's file. Its value says which step of which trace the excerpt holds.
+EXCERPT_KEY: Final = "steptraceExcerpt"
 
 _DAMAGED: tuple[type[Exception], ...] = (
     gzip.BadGzipFile,
@@ -96,20 +112,31 @@ _DAMAGED: tuple[type[Exception], ...] = (
     zlib.error,
 )
 _UNREADABLE: tuple[type[Exception], ...] = (OSError, EOFError, TraceError, *_DAMAGED)
-#: The events' key; strings cannot hold this, since the quotation mark would be escaped.
+_UNPACKABLE: tuple[type[Exception], ...] = (*_UNREADABLE, NotImplementedError, RuntimeError)
+#: The key of the events. No string can hold this text, since its quotation marks would be escaped.
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-#: Bytes of it, with room for spaces.
+#: Members of the object behind the events, up to its end.
+_MORE_METADATA: Final = re.compile(rb'\s*+,\s*+".*\}\s*\Z', re.DOTALL)
+#: Most bytes of that key, with room for spaces.
 _KEY_BYTES: Final = 64
-#: Two events.
-_SEVERAL: Final = re.compile(rb'"ph"\\s*+:.*?"ph"\\s*+:', re.DOTALL)
+#: What stands between events.
+_SEPARATORS: Final = b" \t\r\n,"
+#: A text with at least two events.
+_SEVERAL: Final = re.compile(rb'"ph"\s*+:.*?"ph"\s*+:', re.DOTALL)
 
 
 class EventStream:
     """The events and metadata of one trace file.
 
-    `metadata` holds the object's other keys; `head` is the text up to the array's opening bracket, `tail` what follows
-    its closing one. All three are complete once `read` is. `mended` counts the texts that were no JSON and could be
-    repaired.
+    Attributes:
+        metadata: the other keys of the object.
+        head: the text up to and with the opening bracket of the events.
+        tail: the text after the closing bracket.
+        bare_array: whether the file is an array of events, without metadata.
+        mended: how many strings were invalid JSON and could be repaired.
+        salvaged: how many events, or objects of metadata, lost a part that could not.
+
+    They are complete once `read` has returned.
 
     Raises:
         TraceError: the file is missing, empty, damaged, no JSON, or JSON that is no trace.
@@ -122,33 +149,42 @@ class EventStream:
         self._chunk = chunk
         self.head = b""
         self.tail = b""
-        self._bare_array = False
+        self.bare_array = False
         self.mended = 0
+        self.salvaged = 0
         self._not_mended = 0
 
     def read(self, take: Callable[[bytes], tuple[int, bool]]) -> None:
         """Hand the events to `take`, a piece of text at a time.
 
-        `take` gets the text of the array from where it stopped before, and returns how much of that it took, up to the
-        end of an event, and whether the array has ended.
+        Args:
+            take: gets the text of the array from where it stopped before. It returns how many bytes it took, which end
+                with an event, and whether the array has ended.
         """
         with _open(self.path) as file:
-            buffer = self._skip_to_events(file)
+            buffer, begun = self._skip_to_events(file), False
             while True:
                 taken, ended = take(buffer)
                 buffer = buffer[taken:]
+                begun = begun or taken > 0
+                if not ended and (tidied := _without_stray_commas(buffer, after_event=begun)) is not None:
+                    buffer = tidied
+                    continue
                 if not ended and len(buffer) >= self._not_mended and _SEVERAL.search(buffer):
                     # Several events are left, so the first one is damaged: it does not only lack its end.
                     if (mended := self._mend(buffer)) is not None:
                         buffer = mended
                         continue
                     if (why := why_no_event(buffer)) is not None:
+                        if (salvaged := self._salvage(buffer)) is not None:
+                            buffer = salvaged
+                            continue
                         raise self._damaged(why)
                     self._not_mended = 2 * len(buffer)
                 more = self._read(file)
                 if ended:
                     break
-                if not more and (mended := self._mend(buffer)) is not None:
+                if not more and (mended := self._mend(buffer) or self._salvage(buffer, whole=True)) is not None:
                     buffer = mended
                     continue
                 if not more or len(buffer) > self._longest:
@@ -164,8 +200,13 @@ class EventStream:
         self.mended += count
         return text if count else None
 
+    def _salvage(self, buffer: bytes, *, whole: bool = False) -> bytes | None:
+        text, count = salvage_events(buffer, whole=whole)
+        self.salvaged += count
+        return text if count and text != buffer else None
+
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
-        """Copy the file's text to `out` with `events` (JSON objects) before its own, of which it has some; a stream."""
+        """Copy the file's text to `out`, with `events` (JSON objects) before its events; it must have at least one."""
         with _open(self.path) as file:
             more = self._skip_to_events(file)
             out.write(self.head)
@@ -199,6 +240,9 @@ class EventStream:
     def _error(self, what: str) -> TraceError:
         return TraceError(what, where=self.path, expected="a Kineto trace (JSON)")
 
+    def _foreign(self, kind: Foreign) -> TraceError:
+        return TraceError(kind.what, where=self.path, expected="a Kineto trace (JSON)", next_step=kind.next_step)
+
     def _damaged(self, why: str) -> TraceError:
         return TraceError(
             why,
@@ -217,13 +261,15 @@ class EventStream:
         start = buffer.lstrip()
         if not start:
             raise self._error("the file is empty")
-        if start[:1] == b"[":
-            self._bare_array, self.head = True, b"["
-            return start[1:] or b" "
-        if start[:1] != b"{":
+        if start[:1] not in (b"{", b"["):
             if (kind := foreign(self.path, buffer)) is not None:
-                raise TraceError(kind.what, where=self.path, expected="a Kineto trace (JSON)", next_step=kind.next_step)
+                raise self._foreign(kind)
             raise self._error("not JSON: it begins with neither { nor [")
+        if not _EVENTS_KEY.search(buffer) and (kind := foreign_json(start)) is not None:
+            raise self._foreign(kind)
+        if start[:1] == b"[":
+            self.bare_array, self.head = True, b"["
+            return start[1:] or b" "
         searched = 0
         while (key := _EVENTS_KEY.search(buffer, searched)) is None:
             searched = max(0, len(buffer) - _KEY_BYTES)
@@ -231,15 +277,23 @@ class EventStream:
             if not more:
                 raise self._no_events(buffer)
             buffer = self._append(buffer, more)
-        header = decode_object(buffer[: key.start()] + b'"traceEvents": null}')
+        header = self._metadata(buffer[: key.start()] + b'"traceEvents": null}')
         if header is None:
             raise self._error("invalid JSON")
         self._keep(header)
         self.head = buffer[: key.end()]
         return buffer[key.end() :] or b" "
 
+    def _metadata(self, text: bytes) -> dict[str, Any] | None:
+        """The object in a text, without members that are no JSON; None without any other."""
+        metadata = decode_object(text)
+        if metadata is None and (members := salvage_object(text.decode(errors="replace"))).keys() > {"traceEvents"}:
+            self.salvaged += 1
+            metadata = members
+        return metadata
+
     def _keep(self, metadata: dict[str, Any]) -> None:
-        del metadata["traceEvents"]
+        metadata.pop("traceEvents", None)
         self.metadata.update(metadata)
 
     def _no_events(self, buffer: bytes) -> TraceError:
@@ -262,7 +316,7 @@ class EventStream:
         return self._error("invalid JSON")
 
     def _stopped(self, rest: bytes, *, at_end: bool) -> None:
-        """Raise why no event can be taken from what is left; nothing if there may be one once more of it is read."""
+        """Raise an error that says why the rest holds no event; return if there may be one once more is read."""
         why = why_no_event(rest)
         if why is not None:
             raise self._damaged(why)
@@ -275,19 +329,44 @@ class EventStream:
         )
 
     def _finish(self, rest: bytes) -> None:
-        """Keep the text after the events, and the metadata in it; raise if it is not whole."""
+        """Keep the text after the events and the metadata in it; raise an error if it is cut or invalid."""
         self.tail = rest
-        if self._bare_array:
+        if self.bare_array:
             if rest.strip():
-                raise TraceError("text follows the array of events", where=self.path)
+                raise TraceError(
+                    "text follows the array of events",
+                    where=self.path,
+                    expected="one JSON array a file",
+                    next_step="split it, if traces were appended to each other; else copy or record it again",
+                )
             return
         text = b'{"traceEvents": null' + rest
         tail = decode_object(text)
         if tail is None and is_truncated(text):
             raise TruncatedTraceError("the JSON ends too early, after the events", where=self.path)
+        if tail is None and _MORE_METADATA.match(rest) and not _EVENTS_KEY.search(rest):
+            self.salvaged += 1
+            tail = salvage_object(text.decode(errors="replace"))
         if tail is None:
-            raise TraceError("the text after the events is invalid JSON", where=self.path)
+            raise TraceError(
+                "the text after the events is invalid JSON",
+                where=self.path,
+                expected="one JSON object a file",
+                next_step="split it, if traces were appended to each other; else copy or record it again",
+            )
         self._keep(tail)
+
+
+def _without_stray_commas(buffer: bytes, *, after_event: bool) -> bytes | None:
+    """The text of events without stray commas at its beginning; None if there are none.
+
+    Tools that merge or cut traces leave several commas between events, and trace viewers accept them.
+    """
+    rest = buffer.lstrip(_SEPARATORS)
+    if rest[:1] not in (b"{", b"]"):
+        return None
+    comma = b"," if after_event and rest[:1] == b"{" else b""
+    return comma + rest if buffer[: len(buffer) - len(rest)].count(b",") > len(comma) else None
 
 
 def looks_like_trace(path: Path) -> bool:
@@ -301,11 +380,21 @@ def looks_like_trace(path: Path) -> bool:
         return False
 
 
+def is_excerpt(path: Path) -> bool:
+    """Whether a file is an excerpt that steptrace wrote: its first key is `EXCERPT_KEY`."""
+    begin = b'{"%s":' % EXCERPT_KEY.encode()
+    try:
+        with _open(path) as file:
+            return file.read(len(begin)) == begin
+    except _UNREADABLE:
+        return False
+
+
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain or gzipped file, by its content and not its name."""
+    """Open a file and unpack it, by its content and not by its name."""
     try:
-        file = path.open("rb")
+        file = open_file(path)
     except FileNotFoundError as error:
         raise TraceError("no such file", where=path_text(path)) from error
     except (OSError, ValueError) as error:
@@ -313,12 +402,12 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         raise TraceError(f"cannot be opened ({why})", where=path_text(path)) from error
     with file:
         try:
-            file.seek(0)  # before it is read: a pipe that holds fewer bytes would be waited for
+            file.seek(0)  # fails for a pipe, from which a read might wait for ever
             beginning = file.read(4)
             file.seek(0)
-        except OSError as error:  # a pipe, for one, cannot be read from its start again
+        except OSError as error:  # a pipe cannot be read from its start again
             raise TraceError(f"cannot be read ({error.strerror or error})", where=path) from error
-        if beginning != b"PK\x03\x04":
+        if beginning not in (b"PK\x03\x04", b"PK\x05\x06"):
             with _unpacked(file, beginning) as unpacked:
                 yield unpacked
             return
@@ -335,7 +424,17 @@ def _unpacked(file: BinaryIO, beginning: bytes) -> Iterator[BinaryIO]:
         yield file
         return
     with cast(BinaryIO, igzip.open(file, "rb")) as unpacked:  # type: ignore[no-untyped-call]
-        yield unpacked
+        try:
+            beginning = unpacked.read(2)
+            unpacked.seek(0)
+        except _UNREADABLE:
+            beginning = b""  # who reads it learns why
+        if beginning != b"\x1f\x8b":
+            yield unpacked
+            return
+        # Packed once more, as some web servers do.
+        with cast(BinaryIO, igzip.open(unpacked, "rb")) as inner:  # type: ignore[no-untyped-call]
+            yield inner
 
 
 @contextmanager
@@ -347,7 +446,12 @@ def _only_trace(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            inside = [name for name in archive.namelist() if _may_be_trace(name)]
+            names = [name for name in archive.namelist() if _is_file(name)]
+            inside = [name for name in names if name.endswith((".json", ".json.gz"))]
+            # Perfetto and others keep a trace under a name without an ending.
+            inside = inside or [name for name in names if "." not in name.rsplit("/", 1)[-1]]
+            if len(inside) > 1:
+                inside = [name for name in inside if _holds_events(archive, name)] or inside
             if len(inside) != 1:
                 held = fmt.plural(len(inside), "file") if inside else "no file"
                 raise TraceError(
@@ -367,7 +471,18 @@ def _only_trace(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
         raise TraceError(f"a zip archive that cannot be read ({error})", where=path, next_step="unpack it") from error
 
 
-def _may_be_trace(name: str) -> bool:
-    """Whether a name in an archive is of a JSON file, and not one of macOS's own."""
+def _is_file(name: str) -> bool:
+    """Whether a name in an archive is a file's that someone put there: macOS adds files of its own."""
     file = name.rsplit("/", 1)[-1]
-    return file.endswith((".json", ".json.gz")) and not file.startswith(".") and not name.startswith("__MACOSX/")
+    return bool(file) and not file.startswith(".") and not name.startswith("__MACOSX/")
+
+
+def _holds_events(archive: zipfile.ZipFile, name: str) -> bool:
+    """Whether the first megabyte of a file in an archive holds the events' key."""
+    try:
+        with archive.open(name) as member:
+            peeked = io.BufferedReader(cast(io.RawIOBase, member))
+            with _unpacked(cast(BinaryIO, peeked), peeked.peek(4)) as unpacked:
+                return _EVENTS_KEY.search(unpacked.read(1 << 20)) is not None
+    except _UNPACKABLE:
+        return False

@@ -5,12 +5,14 @@ launch belongs to the operator with its external id, or else to the innermost on
 operator belongs to the forward one with its sequence number.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from steptrace.documents.note import note
 from steptrace.documents.quality import LeftOutStep, StepSource
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
@@ -51,11 +53,19 @@ def link(raw: RawTrace) -> Trace:
     keys, (labels, ops, frames, calls) = _sort_host(raw)
     gpu = _sort_gpu(raw)
 
-    cut = records.cut_stale_ends(gpu, names)
+    gpu, early, left_out = records.mend_early_starts(gpu, calls, names)
+    if left_out:
+        raw.notes.append(note("impossible_events", events=left_out, kind="gpu"))
+    cut = records.cut_stale_ends(gpu, calls, names)
     launch = row_with(calls["correlation"], gpu["correlation"])
     linked = launch >= 0
     marked, steps_from = _steps(labels, names)
     steps, missing = _recorded_steps(marked, calls, gpu, launch, names)
+    if missing.left_out:
+        gpu = _work_of_kept_steps(gpu, calls, launch, missing.left_out, steps)
+        labels, ops, frames, calls = (_outside_of(events, missing.left_out) for events in (labels, ops, frames, calls))
+        launch = row_with(calls["correlation"], gpu["correlation"])
+        linked = launch >= 0
     call_step = step_of(calls["ts"], steps)
     gpu_step = _step_of_work(gpu, linked, steps)
     gpu_step[linked] = call_step[launch[linked]]
@@ -67,7 +77,7 @@ def link(raw: RawTrace) -> Trace:
     threads = tables.threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
     call_op = _op_of_calls(calls, ops)
     launches = tables.launches_table(calls, names, call_op, call_step)
-    meta, rank = tables.meta_and_rank(raw, missing._replace(cut=cut), steps_from)
+    meta, rank = tables.meta_and_rank(raw, missing._replace(cut=cut, starts=early), steps_from)
     kernels = tables.kernels_table(gpu, names, launch, gpu_step, meta)
     trace = Trace(
         rank=rank,
@@ -90,7 +100,7 @@ def link(raw: RawTrace) -> Trace:
         launches=launches,
         kernels=kernels,
         collectives=tables.collectives_table(
-            raw.collectives, kernels, gpu["collective"], {**ops, "parent": op_parent}, (call_op, names)
+            raw.collectives, kernels, gpu["collective"], {**ops, "parent": op_parent}, (call_op, names), launches
         ),
         syncs=tables.find_syncs(launches, calls["kind"], kernels, steps, threads),
         frames=tables.host_table("frames", frames, names, parent=references(parents(frames))),
@@ -112,7 +122,8 @@ def _recorded_steps(
 ) -> tuple[pd.DataFrame, records.Records]:
     """The steps without those whose GPU records are missing, and what is missing."""
     launches = records.launching(calls, names)
-    lost = records.lost_launches(calls, gpu, launch, names)
+    partly = records.partly_lost(calls, gpu, launch, names, step_of(calls["ts"], steps))
+    lost = records.lost_launches(calls, gpu, launch, names) | partly
     if not lost.any():
         return steps, records.Records()
     kept, whole = slice(0, len(steps)), False
@@ -122,10 +133,37 @@ def _recorded_steps(
         whole = records.span_is_complete(calls["ts"], lost, launches)
     left_out = pd.concat([steps.iloc[: kept.start], steps.iloc[kept.stop :]])
     return steps.iloc[kept].reset_index(drop=True), records.Records(
-        lost=tuple(records.lost_records(calls, names, lost, launches)),
+        lost=tuple(records.lost_records(calls, names, lost, launches, partly)),
         left_out=tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy()),
         whole=whole and len(gpu["ts"]) > 0,
     )
+
+
+def _in_any(times: Ints, left_out: Sequence[LeftOutStep]) -> Mask:
+    """A mask of the instants that lie in a step that was left out."""
+    inside = np.zeros(len(times), dtype=bool)
+    for step in left_out:
+        inside |= (times >= step.start_ns) & (times < step.start_ns + step.dur_ns)
+    return inside
+
+
+def _outside_of(events: Columns, left_out: Sequence[LeftOutStep]) -> Columns:
+    """The host's events without those that begin in a step that was left out."""
+    return in_order(events, np.flatnonzero(~_in_any(events["ts"], left_out)))
+
+
+def _work_of_kept_steps(
+    gpu: Columns, calls: Columns, launch: Ints, left_out: Sequence[LeftOutStep], steps: pd.DataFrame
+) -> Columns:
+    """The GPU's work without that of steps that were left out.
+
+    Work of an earlier step that still runs in the first kept one stays: it keeps the GPU busy there.
+    """
+    begun = np.where(launch >= 0, calls["ts"][np.maximum(launch, 0)], gpu["ts"])
+    gone = _in_any(begun, left_out)
+    first = int(steps["ts"].iloc[0])
+    gone &= (begun > first) | (gpu["end"] <= first)
+    return in_order(gpu, np.flatnonzero(~gone))
 
 
 def _sort_host(raw: RawTrace) -> tuple[list[tuple[Any, Any]], tuple[Columns, ...]]:
@@ -169,19 +207,19 @@ def _input_bytes(labels: Columns, names: pd.Index) -> Ints:
 
 
 def _step_of_work(gpu: Columns, linked: Mask, steps: pd.DataFrame) -> Ints:
-    """The step of GPU work without a launch, by its start: none for what a host that runs ahead left for the GPU.
+    """The step of GPU work without a launch, by its start.
 
-    Such work of steps before the recorded ones comes before all that has a launch.
+    Work that the host launched before the recording has no step. It comes before all work that has a launch.
     """
     step = step_of(gpu["ts"], steps)
     for device in np.unique(gpu["device"][linked]):
-        own = gpu["device"] == device
-        step[own & ~linked & (gpu["ts"] < gpu["ts"][own & linked].min())] = -1
+        on_device = gpu["device"] == device
+        step[on_device & ~linked & (gpu["ts"] < gpu["ts"][on_device & linked].min())] = -1
     return step
 
 
 def _steps(labels: Columns, names: pd.Index) -> tuple[pd.DataFrame, StepSource | None]:
-    """The steps in order of time, and which labels mark them: the profiler's, else PyTorch's own."""
+    """The steps in order of time, and which labels mark them: the profiler's, or PyTorch's own if there are none."""
     steps = _marked_steps(labels, names)
     if len(steps):
         return steps, "profiler"
@@ -195,7 +233,7 @@ def _steps(labels: Columns, names: pd.Index) -> tuple[pd.DataFrame, StepSource |
 
 
 def _labels_of_loop(labels: Columns, wanted: Mask) -> tuple[int, Ints, Ints]:
-    """The thread with most of some labels, and the start and end of each there, in order; of nested ones the outer."""
+    """The thread with most of the labels, and the labels' starts and ends there in order; of nested ones the outer."""
     rows = np.flatnonzero(wanted)
     if len(rows) == 0:
         return 0, rows, rows
@@ -236,7 +274,7 @@ def _steps_of_loader(labels: Columns, names: pd.Index) -> tuple[int, Ints, Ints]
 
 
 def _marked_steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
-    """The steps that the profiler marked. One marked on several threads is that of the first."""
+    """The steps that the profiler marked. A step that is marked on several threads belongs to the first of them."""
     index = by_name(labels["name"], names, lambda name: -1 if (n := naming.step_index(name)) is None else n, np.int64)
     rows = np.flatnonzero(index >= 0)
     rows = rows[np.lexsort((labels["thread"][rows], labels["ts"][rows]))]
@@ -249,12 +287,47 @@ def _marked_steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
             "thread": labels["thread"][rows],
         }
     )
+    marks = _in_turn(marks)
     if marks["index"].is_unique:
         return marks
     # Two windows of one profiler may have the same numbers; overlapping marks are one step on several threads.
     ends = (marks["ts"] + marks["dur"]).groupby(marks["index"]).cummax()
     same_step = marks["ts"] < ends.groupby(marks["index"]).shift()
     return marks[~same_step].reset_index(drop=True).astype("int64")
+
+
+def _in_turn(marks: pd.DataFrame) -> pd.DataFrame:
+    """The marks without those of a second profiler: a step ends before the next one of its thread begins.
+
+    A mark around several others is no step. Of two that share at least half of their time the first one is kept. A mark
+    that reaches a little into the next one ends where that begins.
+
+    Args:
+        marks: the marks of steps, in order of time.
+    """
+    starts, lengths = marks["ts"].to_numpy(), marks["dur"].to_numpy().copy()
+    thread = marks["thread"].to_numpy()
+    if not (np.diff(starts) < lengths[:-1]).any():
+        return marks
+    kept: list[int] = []
+    for number in np.unique(thread):
+        rows = np.flatnonzero(thread == number)
+        begins, ends = starts[rows], starts[rows] + lengths[rows]
+        inside = np.searchsorted(begins, ends, side="left") - np.arange(len(rows)) - 1
+        last: int | None = None
+        for place, row in enumerate(rows.tolist()):
+            within = ends[place + 1 : place + 1 + int(inside[place])] <= ends[place]
+            if np.count_nonzero(within) > 1:
+                continue
+            if last is not None and starts[row] < starts[last] + lengths[last]:
+                shared = min(starts[last] + lengths[last], starts[row] + lengths[row]) - starts[row]
+                if 2 * shared >= min(lengths[last], lengths[row]):
+                    continue
+                lengths[last] = starts[row] - starts[last]
+            kept.append(row)
+            last = row
+    marks = marks.assign(dur=lengths, host_dur=lengths).loc[sorted(kept)]
+    return marks.reset_index(drop=True)
 
 
 def _extend_to_gpu(steps: pd.DataFrame, gpu_step: Ints, gpu_end: Ints) -> None:
@@ -279,7 +352,7 @@ def _sort_gpu(raw: RawTrace) -> Columns:
 
 
 def _op_of_calls(calls: Columns, ops: Columns) -> Ints:
-    """Row of the operator each call was made under: by id if that operator is then running, else by containment."""
+    """The row of the operator that made each call: by its id if that operator is running then, or by containment."""
     by_id = row_with(ops["external_id"], calls["external_id"])
     contained = around(ops, calls)
     op = np.maximum(by_id, 0)

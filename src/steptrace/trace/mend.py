@@ -1,11 +1,12 @@
-"""Makes valid JSON of the texts that profilers write without escaping them.
+"""Repairs events whose texts were not escaped, or whose arguments are not an object, so that they are valid JSON.
 
-The name of a Python frame holds whatever the program has: paths of Windows with single backslashes, line breaks,
-quotation marks. PyTorch's versions differ in what they escape. A string is damaged if it is no JSON string, or if
-neither a key nor the end of its object follows it. It is read up to the quotation mark that such an end follows; of an
-event's own texts (its name) only the keys of an event count, since a name may hold JSON.
+The name of a Python frame can hold anything: Windows paths with single backslashes, line breaks, quotation marks.
+Versions of PyTorch differ in what they escape. A string is damaged if it is not a JSON string, or if neither a key nor
+the end of its object follows it. A damaged string is read up to the first quotation mark that a key or the end of the
+object follows. After an event's name only the keys of an event count, since a name may hold JSON.
 """
 
+import json
 import re
 from typing import Final
 
@@ -17,7 +18,7 @@ _EVENT_KEY: Final = (
 #: The end of the object of an event's own text, and of an object inside.
 _EVENT_END: Final = rb"\}\s*+(?:\}\s*+)?(?:,\s*+(?:\{|" + _EVENT_KEY + rb")|\]%b)"
 _INNER_END: Final = rb"\}\s*+(?:[,}\]]%b)"
-#: What may follow a text: a key, or the end of its object. `own` is an event's own text.
+#: What may follow a text: a key, or the end of its object. `own` is a text of the event itself, not of its arguments.
 _GOOD_END: Final = rb"\s*+(?:,\s*+" + _KEY + rb"|(?(own)" + _EVENT_END + rb"|[}\]]))"
 _BAD_END: Final = (
     rb"\s*+(?(own)(?:,\s*+" + _EVENT_KEY + rb"|" + _EVENT_END + rb")|(?:,\s*+" + _KEY + rb"|" + _INNER_END + rb"))"
@@ -31,14 +32,27 @@ _TEXT: Final = (
 )
 _IN_WHOLE: Final = re.compile(_TEXT.replace(b"%b", rb"|\Z"), re.DOTALL)
 _IN_PART: Final = re.compile(_TEXT.replace(b"%b", b""), re.DOTALL)
+#: Arguments that are not an object. Some tools write them; nothing is read from them.
+_ARGS: Final = re.compile(
+    rb'"args"\s*+:\s*+(?:\[(?:[^][{}"]|"(?:[^"\\]|\\.)*+")*+\]|"(?:[^"\\]|\\.)*+"|null|true|false|-?\d[^,}\]\s]*+)'
+    rb"(?=\s*+[,}])",
+    re.DOTALL,
+)
+#: A list of texts, such as an operator's `Concrete Inputs`, up to a bracket behind which its object goes on or ends.
+_LIST: Final = re.compile(
+    rb'(?P<key>"[^"\\\x00-\x1f]{1,60}"\s*+:\s*+)(?P<list>\[\s*+".{0,8192}?"\s*+\])(?=\s*+(?:,\s*+"[^"]{1,60}"\s*+:|\}))',
+    re.DOTALL,
+)
+#: The standard library's: a program that is measured may have no other.
+_DECODER: Final = json.JSONDecoder()
 #: In a text without quotation marks around it: an escape, a lone backslash, a quotation mark, a control character.
 _PIECE: Final = re.compile(rb'\\\\|\\"|\\(?:[/bfnrt]|u[0-9a-fA-F]{4})|\\|"|[\x00-\x1f]', re.DOTALL)
-#: A path of Windows with single backslashes, of which each begins an escape, up to the line of its frame.
+#: A Windows path with single backslashes, each of which looks like an escape, up to the line of its frame.
 _RAW_PATH: Final = re.compile(rb'[^"\\]*(?:\\[bfnrt][^"\\]*)+\.pyw?\(\d+\)')
 
 
 def mend(text: bytes, *, whole: bool = True) -> tuple[bytes, int]:
-    """A text of JSON objects with its damaged strings escaped, and how many these were.
+    """A text of JSON objects with its damaged strings escaped, and the number of these strings.
 
     `whole`: whether the last object ends with the text; else a text that is cut off there stays as it is.
     """
@@ -52,7 +66,19 @@ def mend(text: bytes, *, whole: bool = True) -> tuple[bytes, int]:
         count += 1
         return b'"%b"%b"%b"' % (match["key"], match["colon"], escape(bad))
 
-    return (_IN_WHOLE if whole else _IN_PART).sub(escaped, text), count
+    def readable(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        try:
+            # A list that ends earlier is no damaged one: the match then reaches into what follows it.
+            _DECODER.raw_decode(match["list"].decode(errors="replace"))
+        except ValueError:
+            count += 1
+            return match["key"] + b"[]"  # which of its quotation marks end a text cannot be told
+        return match[0]
+
+    text = _LIST.sub(readable, text)
+    text, without_args = _ARGS.subn(b'"args": {}', text)
+    return (_IN_WHOLE if whole else _IN_PART).sub(escaped, text), count + without_args
 
 
 def is_raw_path(text: bytes) -> bool:

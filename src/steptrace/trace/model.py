@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -32,8 +32,8 @@ class TraceMeta:
     """A trace's metadata; missing values are None.
 
     `base_ns` is the absolute time (Unix epoch) of the tables' time 0, if the trace gives one; `file_base_ns` is the
-    same on the file's own clock. `notes` say what the reader left out, `records` what of the GPU's records is missing.
-    `runtimes` are those of the calls, and `steps_from` says which labels mark the steps.
+    same on the file's own clock. `notes` say what the reader left out, `records` which records of the GPU
+    are missing. `runtimes` are those of the calls, and `steps_from` says which labels mark the steps.
     """
 
     path: Path
@@ -88,6 +88,8 @@ class Trace:
     memory: pd.DataFrame
     lines: "SourceLines | None" = None
     memory_record: "RunMemory | None" = None
+    #: Belongs to the link between the ranks; known only if the user named it.
+    bus_bytes_per_s: float | None = None
     #: The cache of `once`; a copy starts with an empty one.
     derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -132,14 +134,17 @@ def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concat
 
 
 def forget(trace: Trace, compute: Callable[..., Any]) -> None:
-    """Let go of what `once` has cached of a function."""
+    """Remove the results that `once` has cached of a function."""
     name = f"{compute.__module__}.{compute.__qualname__}"
     for key in [key for key in trace.derived if key[0] == name]:
         del trace.derived[key]
 
 
 def carry(trace: Trace, copy: Trace, *computed: Callable[..., Any]) -> Trace:
-    """`copy`, with what `once` has cached of some functions of `trace`: the copy may lack the tables for them."""
+    """The `copy` with the results that `once` has cached of some functions of `trace`.
+
+    The copy may lack the tables to compute them itself.
+    """
     names = {f"{compute.__module__}.{compute.__qualname__}" for compute in computed}
     copy.derived.update({key: value for key, value in trace.derived.items() if key[0] in names})
     return copy
@@ -147,8 +152,11 @@ def carry(trace: Trace, copy: Trace, *computed: Callable[..., Any]) -> Trace:
 
 @once
 def _devices(trace: Trace) -> list[int]:
-    of = trace.kernels["device"].to_numpy()
-    busy = {device: intervals.measure(intervals.union(spans_of(trace.kernels[of == device]))) for device in set(of)}
+    devices = trace.kernels["device"].to_numpy()
+    busy = {
+        device: intervals.measure(intervals.union(spans_of(trace.kernels[devices == device])))
+        for device in set(devices)
+    }
     return sorted((int(device) for device in busy), key=lambda device: (-busy[device], device))
 
 
@@ -180,6 +188,23 @@ def median_step(trace: Trace) -> int | None:
     rows = working if len(working) else np.arange(len(trace.steps))
     by_time = np.argsort(trace.steps["dur"].to_numpy()[rows], kind="stable")
     return int(rows[by_time[(len(rows) - 1) // 2]])
+
+
+class ShownTime(NamedTuple):
+    """The time that pictures show: the number of its step, None without steps; its start and its end."""
+
+    step: int | None
+    start: int
+    end: int
+
+
+def shown_time(trace: Trace) -> ShownTime:
+    """The median step from its start to the end of its work; the whole trace where it marks no steps."""
+    row = median_step(trace)
+    if row is None:
+        return ShownTime(None, *trace.window)
+    step = trace.steps.iloc[row]
+    return ShownTime(int(step["index"]), int(step["ts"]), int(step["ts"] + step["dur"]))
 
 
 def lengths_of_tables(trace: Trace) -> dict[str, int]:

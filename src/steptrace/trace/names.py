@@ -14,6 +14,8 @@ GPU_CATEGORIES = {
     "Memcpy": "memcpy",
     "gpu_memset": "memset",
     "Memset": "memset",
+    "memcpy": "memcpy",
+    "memset": "memset",
 }
 
 #: Kernels of collectives: of the vendors' libraries, NVSHMEM and what is built on it, and symmetric-memory and custom
@@ -39,10 +41,17 @@ _COMM_FUNCTION = re.compile(
     | (?-i:A2A) | (?<![a-z0-9])a2a(?![a-z0-9])
     | (?<![a-z])ep_?(?:dispatch|combine) | low_latency_(?:dispatch|combine)
     | (?:dispatch|combine)_?(?:send|recv) | (?<![a-z])send_?recv(?![a-z])
+    | moe_?distribute_?(?:dispatch|combine)                            # Ascend's
+    | (?:^|::)(?:hybrid_?ep|symmetric_memory|torchcomms|ctran|triton_dist(?:ributed)?)(?:::|_)
+    | ^(?:\w+::)*(?:barrier|(?:put|wait)_signal)_kernel\Z               # of PyTorch's symmetric memory
+    | (?:ipc|xgmi|nvlink)_?barrier | mori_?shmem
+    | halo_?exchange | push_pull_halos
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 _ANONYMOUS = "(anonymous namespace)::"
+#: A kernel that Inductor generated: it is named after the operators around it, and communicates with no other GPU.
+_GENERATED = re.compile(r"^triton_[a-z]+_fused_")
 
 #: The collectives, by patterns of their names in operators, kernels and PyTorch's descriptions; specific ones first.
 _COLLECTIVES = {
@@ -52,7 +61,7 @@ _COLLECTIVES = {
     "all_to_all": r"all_?(?:to|2)_?all|(?-i:A2A)|(?<![a-z0-9])a2a(?![a-z0-9])|dispatch|combine",
     "broadcast": r"broadcast",
     "barrier": r"barrier",
-    "send_recv": r"send_?recv",
+    "send_recv": r"send_?i?recv",
     "send": r"send",
     "recv": r"recv",
     "gather": r"gather",
@@ -85,11 +94,11 @@ _VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+\Z")
 
 #: Calls that return only once queued GPU work of a stream (XPU: a queue), an event or the device is complete, in any
 #: runtime that names them so: `cudaStreamSynchronize`, `aclrtSynchronizeStream`, `urQueueFinish`,
-#: `zeEventHostSynchronize`.
+#: `zeEventHostSynchronize`, `cnrtQueueSync`.
 _WAIT = re.compile(
     r"^(?:\w+@)?[a-z]+(?:"
-    r"(?P<scope>Stream|Device|Event|Ctx|Context|Thread|Queue|CommandQueue|CommandList|Fence)(?:Host)?Synchronize"
-    r"|Synchronize(?P<after>Stream|Device|Event)"
+    r"(?P<scope>Stream|Device|Event|Ctx|Context|Thread|Queue|CommandQueue|CommandList|Fence)(?:Host)?Sync(?:hronize)?"
+    r"|Sync(?:hronize)?(?P<after>Stream|Device|Event|Queue)"
     r"|(?P<finish>Queue)Finish|(?P<events>Event)s?Wait"
     r")(?:WithTimeout)?\Z"
 )
@@ -107,11 +116,18 @@ _SYNC_COPY = re.compile(rf"{_COPIES}(?!\w*Async\Z)\w*\Z")
 _STREAM_WAIT_EVENT = re.compile(r"^(?:\w+@)?[a-z]+StreamWaitEvent\Z")
 
 #: Categories of calls into a device's runtime or driver: by their ending, and PyTorch 1.8's.
-_RUNTIME = re.compile(r"^(?:(\w+)_(?:runtime|driver)|Runtime)\Z")
+_RUNTIME = re.compile(r"^(?:(\w+)_(?:runtime|driver)|[Rr]untime)\Z")
 #: Runtimes whose waiting calls are known.
 _KNOWN_RUNTIMES = frozenset({"cuda", "hip", "xpu"})
 #: PyTorch's module of a runtime's device, where it has one of its own.
-_MODULES = {"cuda": "torch.cuda", "hip": "torch.cuda", "xpu": "torch.xpu", "mtia": "torch.mtia"}
+_MODULES = {
+    "cuda": "torch.cuda",
+    "hip": "torch.cuda",
+    "xpu": "torch.xpu",
+    "mtia": "torch.mtia",
+    "npu": "torch.npu",
+    "ascend": "torch.npu",
+}
 
 #: Calls that always put a kernel, or a graph of work, on a GPU: of CUDA, HIP, XPU and others that name them so. Empty
 #: copies leave no record, and a host function is no work of the GPU.
@@ -134,6 +150,8 @@ _DIRECTIONS = {
 
 def is_collective_kernel(name: str) -> bool:
     """Whether a kernel moves data between GPUs: one of a collective, or of the exchange of tokens between experts."""
+    if _GENERATED.match(name):
+        return False
     function = re.split(r"[<(]", name.replace(_ANONYMOUS, ""), maxsplit=1)[0]
     return bool(_COMM.search(name) or _COMM_FUNCTION.search(function.removeprefix("void ")))
 
@@ -176,7 +194,7 @@ def call_name(name: str) -> str:
 
 
 def wait_scope(name: str) -> str | None:
-    """What a call waits for: queued work of a `stream`, an `event` or the `device`; None for calls that do not wait."""
+    """The scope that a call waits for: a `stream`, an `event` or the `device`; None for calls that do not wait."""
     match = _WAIT.match(name)
     if match is None:
         return None
@@ -196,7 +214,7 @@ def is_known_runtime(runtime: str) -> bool:
 
 def device_module(runtimes: Iterable[str]) -> str:
     """PyTorch's module of the device with these runtimes; `torch.accelerator`, which is any device's, where unknown."""
-    return next((_MODULES[one] for one in sorted(runtimes) if one in _MODULES), "torch.accelerator")
+    return next((_MODULES[runtime] for runtime in sorted(runtimes) if runtime in _MODULES), "torch.accelerator")
 
 
 def is_async_copy(name: str) -> bool:
@@ -257,7 +275,7 @@ _TORCH = re.compile(r"^(?:.*/)?(?:torch|functorch|torchgen)/")
 #: steptrace's own code, but not its workloads, which are the code under study.
 _PIPELINE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/(?!workloads/)")
 #: The loop of a study's own trainings.
-_LOOP: Final = re.compile(rf"{_PIPELINE.pattern}train/loop")
+_LOOP: Final = re.compile(rf"{_PIPELINE.pattern}(?:lab|train)/loop")
 #: The probe, whose frames are between the program and PyTorch.
 _PROBE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/launch/")
 _STDLIB_FOLDER = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)")

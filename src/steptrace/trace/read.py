@@ -18,12 +18,15 @@ from steptrace.processes import die_with
 from steptrace.trace.columns import Columns
 from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST_DEVICES, CollectiveArgs, plain_text
 from steptrace.trace.files import CHUNK, EventStream
+from steptrace.trace.foreign import other_producer
 from steptrace.trace.names import is_label, runtime_of, step_index
 from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
 from steptrace.words.notes import unread_events
 
 #: Most waits for the device at the profiler's own end.
 _STOPS: Final = 2
+#: Most processes that a message names.
+_MOST_PROCESSES: Final = 3
 
 
 @dataclass
@@ -57,6 +60,7 @@ _NOT_NEEDED = frozenset(
         "overhead",
         "ac2g",
         "external_correlation",
+        "steptrace_mark",  # what `steptrace.trace.excerpt` marks
     }
 )
 #: Phases of events that take time, besides complete ones (`X`): the begin and the end of an event, and of one that may
@@ -69,6 +73,12 @@ def _is_profilers_stop(columns: dict[str, Columns], names: list[str]) -> bool:
     calls = [names[place] for place in columns["call"]["name"].tolist()[: _STOPS + 1]]
     others = sum(len(columns[kind]["ts"]) for kind in ("op", "gpu", "label"))
     return not others and 0 < len(calls) <= _STOPS and all(name.endswith("DeviceSynchronize") for name in calls)
+
+
+#: The phase of metadata.
+_METADATA: Final = "M"
+#: The category of the arrows to a device (`cpu_to_cuda`) of the profiler before Kineto, whose other events have none.
+_LEGACY_ARROWS: Final = "cpu_to_"
 
 
 def _is_known(category: str) -> bool:
@@ -85,7 +95,7 @@ def _unread(counts: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]
 
 
 def _unread_notes(unread: Mapping[tuple[str, str], int]) -> Iterable[Note]:
-    """Notes on what was not read: how many events of which phases and categories, complete events first."""
+    """Notes on the events that were not read, by phase and category, complete events first."""
     for complete in (True, False):
         counts = {key: count for key, count in unread.items() if (key[0] == "X") is complete}
         if not counts:
@@ -99,8 +109,60 @@ def _unread_notes(unread: Mapping[tuple[str, str], int]) -> Iterable[Note]:
         )
 
 
+def _raise_merged(ops: Columns, threads: Sequence[Thread], path: Path) -> None:
+    """Say that a file holds several processes, such as ranks whose traces were merged for a trace viewer.
+
+    Their ids are not told apart (correlation, external id), so that work would be linked to another rank's launches.
+
+    Raises:
+        TraceError: the operators are of several processes.
+    """
+    processes = list(dict.fromkeys(threads[number][0] for number in np.unique(ops["thread"]).tolist()))
+    if len(processes) < 2:
+        return
+    names = ", ".join(map(str, processes[:_MOST_PROCESSES]))
+    raise TraceError(
+        f"operators of {len(processes)} processes ({names}{', ...' if len(processes) > _MOST_PROCESSES else ''}) in "
+        "one file, such as the traces of several ranks merged for a trace viewer",
+        where=path,
+        expected="the trace of one rank",
+        next_step="analyse the ranks' own traces: steptrace analyze RANK0 RANK1 ... --out DIR",
+    )
+
+
+def _raise_unread(
+    unread: Mapping[tuple[str, str], int],
+    counts: Mapping[tuple[str, str], int],
+    metadata: Mapping[str, Any],
+    path: Path,
+) -> None:
+    """Say which events there are, if none of them is read.
+
+    Raises:
+        TraceError: there are events besides metadata, and none of them is of a kind that is read.
+    """
+    if any(phase == "X" and _is_known(category) for phase, category in counts):
+        return
+    others = {key: count for key, count in counts.items() if key[0] != _METADATA}
+    # Events that take time are named; if there are none, all others.
+    found = unread or others
+    if not found:
+        return
+    if (producer := other_producer(metadata)) is not None:
+        raise TraceError(
+            producer.what, where=path, expected="a trace of PyTorch's profiler", next_step=producer.next_step
+        )
+    named = "; ".join(unread_events(**note.figures) for note in _unread_notes(found))
+    raise TraceError(
+        f"{_what(found)}: {named}",
+        where=path,
+        expected="complete events (phase X) of PyTorch's profiler: cpu_op, cuda_runtime, kernel, ...",
+        next_step="record with torch.profiler and its export_chrome_trace",
+    )
+
+
 def _what(unread: Iterable[tuple[str, str]]) -> str:
-    """What a trace is of which nothing is read, by its events' phases and categories."""
+    """Why nothing of a trace was read, by the phases and categories of its events."""
     if any(category and _is_known(category) for _, category in unread):
         return "none of its events is read"
     return "not a trace of PyTorch's profiler, none of its events is read"
@@ -129,15 +191,19 @@ def _with_labels(columns: dict[str, Columns], names: Sequence[str]) -> dict[str,
 
 def _plain_names(columns: dict[str, Columns], written: list[str]) -> list[str]:
     """The names as `plain_text`, sorted; the columns then hold their indices."""
-    coded = [(c, key) for c in columns.values() for key in ("name", "category", *LISTS) if key in c]
+    coded: list[tuple[Columns, str]] = [
+        (c, key) for c in columns.values() for key in ("name", "category", *LISTS) if key in c
+    ]
+    coded += [(c, "annotation") for c in columns.values() if "annotation" in c]
     used = np.zeros(len(written), dtype=bool)
     for c, key in coded:
-        used[c[key]] = True
+        used[c[key][c[key] >= 0]] = True
     plain = {code: plain_text(written[code]) for code in np.flatnonzero(used).tolist()}
     names = sorted(set(plain.values()))
     place = {name: number for number, name in enumerate(names)}
     number = np.full(len(written), -1, dtype=np.int32)
     number[used] = [place[name] for name in plain.values()]
+    number = np.append(number, np.int32(-1))  # an activity without an annotation has -1
     for c, key in coded:
         c[key] = number[c[key]]
     return names
@@ -153,19 +219,32 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     stream, scanner = EventStream(path, chunk=chunk), ChunkScanner(path)
     stream.read(scanner.take)
     notes: list[Note] = []
-    read = {kind: {name: column.array() for name, column in of.items()} for kind, of in scanner.columns.items()}
+    if "steptraceRanks" in stream.metadata:
+        raise TraceError(
+            "one step of several ranks in one file, which is made for a trace viewer",
+            where=path,
+            expected="the trace of one rank",
+            next_step="analyse the ranks' own traces",
+        )
+    read = {
+        kind: {name: column.array() for name, column in by_name.items()} for kind, by_name in scanner.columns.items()
+    }
     columns = within_bounds(_with_labels(read, scanner.names.values), scanner.names.values, notes, path)
     names = _plain_names(columns, scanner.names.values)
     starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
     counts = scanner.counts()
     unread = _unread(counts)
-    if not starts and unread and not any(phase == "X" and _is_known(category) for phase, category in counts):
+    if not starts and any(category.startswith(_LEGACY_ARROWS) for _, category in counts):
         raise TraceError(
-            f"{_what(unread)}: {'; '.join(unread_events(**one.figures) for one in _unread_notes(unread))}",
+            "a trace of PyTorch's profiler before Kineto (`torch.autograd.profiler`, use_kineto=False), which has "
+            "neither launches nor names of kernels",
             where=path,
-            expected="complete events (phase X) of PyTorch's profiler: cpu_op, cuda_runtime, kernel, ...",
+            expected="a trace of torch.profiler",
             next_step="record with torch.profiler and its export_chrome_trace",
         )
+    if not starts:
+        _raise_unread(unread, counts, stream.metadata, path)
+    _raise_merged(columns["op"], scanner.threads.values, path)
     if not starts or _is_profilers_stop(columns, names):
         raise TraceError(
             "a trace without any operator, call or GPU activity",
@@ -177,6 +256,8 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     base = int(min(starts))
     if stream.mended:
         notes.append(note("texts_repaired", texts=stream.mended))
+    if stream.salvaged:
+        notes.append(note("parts_left_out", events=stream.salvaged))
     notes += _unread_notes(unread)
     for c in columns.values():
         c["ts"] -= base
@@ -222,6 +303,8 @@ def _within(kind: str, columns: Columns, middle: int, names: Sequence[str], note
         empty = np.flatnonzero(length == 0)
         is_step = [step_index(names[name]) is not None for name in columns["name"][empty]]
         wrong[empty] |= np.array(is_step, dtype=bool)
+    if kind == "gpu":  # a record that the profiler has not filled in
+        wrong |= (start == 0) & (length == 0)
     if kind == "memory":
         wrong |= (columns["size"] <= -LARGEST) | (columns["size"] >= LARGEST)
     if wrong.any():
@@ -242,6 +325,8 @@ Result = TypeVar("Result")
 #: Below this many bytes in all (packed ones count ten times) starting processes takes longer than reading.
 _WORTH_PROCESSES = 200 << 20
 _PACKED = 10
+#: The time of a small trace, as that of this many bytes: it has some thirty tables, however few rows they have.
+_SMALLEST = 5 << 20
 #: Memory of a process that reads and analyses a trace: a constant, and a multiple of the trace's text.
 _PROCESS, _TIMES_TEXT = 160 << 20, 1.25
 
@@ -266,7 +351,8 @@ def read_each(
     """
     if workers is None:
         sizes = [_text_bytes(path) for path in paths if path.exists()]
-        workers = _workers(max(sizes)) if sum(sizes) >= _WORTH_PROCESSES else 1
+        worth = sum(max(size, _SMALLEST) for size in sizes) >= _WORTH_PROCESSES
+        workers = _workers(max(sizes)) if worth else 1
     workers = min(workers, len(paths))
     if workers < 2:
         return _counted(map(read, paths), len(paths), progress)

@@ -1,18 +1,25 @@
 """Missing and wrong records of a GPU: launches whose work the trace lacks, and ends that cannot be right.
 
-The profiler loses records without a word: at the start of a recording, at its end, where its buffers overran, of graphs
-that were captured before it was there, or all of them. A launch of a kernel or of a graph always puts work on a GPU, so
-one without any shows the loss. Work whose launch is not known may be that launch's: as many launches as there is such
-work are not counted as lost.
+The profiler can lose records silently: at the start or the end of a recording, where its buffers overran, of graphs
+that were captured before it was started, or all of them. A launch of a kernel or of a graph always puts work on a GPU,
+so a launch without work shows the loss. GPU work without a known launch may belong to such a launch, so one launch for
+each such activity is not counted as lost.
 
-Steps with lost records are left out, so that no mean counts them as idle: what stays is the longest row of steps
-without a loss. Where none stays, or where records are missing in the middle of a trace without steps, the GPU was not
-measured.
+Steps with lost records are left out, so that no mean counts them as idle: the longest run of steps without a loss is
+kept. If no step is left, or if records are missing in the middle of a trace without steps, the GPU was not measured.
+
+A graph launch can also have lost a part of its work. That shows where another launch of the same graph has more: the
+graph is known by its id, or, where the profiler writes none, as the one in the same place of each step.
 
 Work of one stream runs in sequence. An end after the starts of several later launches of its stream is stale (AMD's
-profiler writes such after a stall), and is cut at the next start.
+profiler writes such after a stall), and is cut at the next start. Few launches or none come after a stream's last work:
+its end is stale if all of them lie within it, long before its end, or if the host has waited for it before.
+
+A start long before the call that launched the work is as impossible: the work then began at that call, or at the end of
+what its stream did before. If many starts are too early, the clocks of host and GPU disagree, and nothing is changed.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -22,27 +29,36 @@ import pandas as pd
 from steptrace.documents.quality import CutEnd, LeftOutStep, LostRecords, Place
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Columns, Mask, by_name
+from steptrace.trace.columns import Columns, Mask, by_name, in_order, row_with
+from steptrace.trace.decode import MISSING
 
 #: Above this share of launches without their work a step's GPU figures are not of all its work.
 LOST_SHARE: Final = 0.01
-#: A loss is in one place if that holds this share of the lost launches.
+#: The loss is said to be at one place if the place has this share of the lost launches.
 _MOSTLY: Final = 0.9
-#: An end is stale if so many later launches of the stream start before it. Launches that overlap by design
-#: (programmatic dependent launch) overlap with the next one.
+#: An end is stale if this number of later launches of the stream start before it. Launches that overlap by design
+#: (programmatic dependent launch) overlap with the next one only.
 STALE_OVER: Final = 3
 #: Above this share of stale ends a stream's number stands for several streams, and none is cut.
 _MOST_STALE: Final = 0.1
+#: Above this share of ends after the host's wait for them, or of starts before their launch, the clocks disagree.
+_MOST_WAITED: Final = 0.5
+#: From so many launches of a graph their usual work is known.
+_FEWEST_GRAPHS: Final = 3
 #: Overlap that the resolution of old traces explains.
 _TOLERANCE_NS: Final = 2_000
+#: By how much the end of a stream's last work has to be too late: more than clocks of host and GPU differ by, and more
+#: than launches overlap by design.
+_LONG_NS: Final = 1_000_000
 
 
 class Records(NamedTuple):
-    """What of a GPU's records is missing or was corrected; `whole`: whether the GPU's figures can be computed."""
+    """Missing and corrected records of a GPU; `whole` says whether the GPU's figures can be computed."""
 
     lost: tuple[LostRecords, ...] = ()
     left_out: tuple[LeftOutStep, ...] = ()
     cut: tuple[CutEnd, ...] = ()
+    starts: tuple[CutEnd, ...] = ()
     whole: bool = True
 
 
@@ -69,10 +85,55 @@ def lost_launches(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index) -
     for device in np.unique(gpu["device"]):
         here = gpu["device"] == device
         linked = here & (launch >= 0)
-        # What comes before all linked work was launched before the recording.
+        # Work before all linked work was launched before the recording.
         first = gpu["ts"][linked].min() if linked.any() else gpu["ts"][here].min()
         unlinked += int((here & (launch < 0) & (gpu["ts"] >= first)).sum())
     return lost if int(lost.sum()) > unlinked else np.zeros(len(lost), dtype=bool)
+
+
+def partly_lost(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index, step: Ints) -> Mask:
+    """A mask of the graph launches that have less work in the trace than others of the same graph.
+
+    Args:
+        calls: the calls into the runtime.
+        gpu: the GPU's activities.
+        launch: the row of `calls` that launched each activity, -1 if unknown.
+        names: the text of each name's number.
+        step: the step of each call, -1 outside.
+    """
+    count = len(calls["ts"])
+    partly = np.zeros(count, dtype=bool)
+    linked = launch >= 0
+    work = np.bincount(launch[linked], minlength=count)
+    graphs = np.flatnonzero(by_name(calls["name"], names, lambda n: naming.launch_kind(n) == "graph") & (work > 0))
+    if len(graphs) < _FEWEST_GRAPHS:
+        return partly
+    graph_id = np.full(count, MISSING, dtype=np.int64)
+    np.maximum.at(graph_id, launch[linked], gpu["graph"][linked])
+    known = graph_id[graphs] > 0
+    same = [graphs[graph_id[graphs] == number] for number in np.unique(graph_id[graphs][known])]
+    if not known.any():
+        same = _same_place(graphs[np.argsort(calls["ts"][graphs], kind="stable")], step)
+    for rows in same:
+        if len(rows) >= _FEWEST_GRAPHS:
+            sizes, often = np.unique(work[rows], return_counts=True)
+            usual = sizes[len(sizes) - 1 - int(np.argmax(often[::-1]))]
+            partly[rows] = work[rows] < usual
+    return partly
+
+
+def _same_place(graphs: Ints, step: Ints) -> list[Ints]:
+    """The graph launches that are in the same place of each step; none if not all steps launch as many graphs.
+
+    Args:
+        graphs: the rows of the launches, in order of time.
+        step: the step of each call, -1 outside.
+    """
+    graphs = graphs[step[graphs] >= 0]
+    steps, launches = np.unique(step[graphs], return_counts=True)
+    if len(steps) < _FEWEST_GRAPHS or len(np.unique(launches)) > 1:
+        return []
+    return list(graphs[np.argsort(step[graphs], kind="stable")].reshape(len(steps), -1).T)
 
 
 def launching(calls: Columns, names: pd.Index) -> Mask:
@@ -88,9 +149,9 @@ def launching(calls: Columns, names: pd.Index) -> Mask:
 
 
 def complete_steps(steps: pd.DataFrame, call_step: Ints, lost: Mask, launches: Mask) -> tuple[slice, bool]:
-    """The row of steps without lost records that has most steps with launches, the first of several.
+    """The run of steps without lost records that has most steps with launches, and True; of several the first.
 
-    Returns all steps and False if there is no such step, and else True.
+    If there is no such step, it returns all steps and False.
 
     Args:
         steps: the steps, in order of time.
@@ -113,7 +174,7 @@ def complete_steps(steps: pd.DataFrame, call_step: Ints, lost: Mask, launches: M
 
 
 def span_is_complete(ts: Ints, lost: Mask, launches: Mask) -> bool:
-    """Whether hardly any launch is lost between the first and the last one with work: that span is then measured."""
+    """Whether hardly any launch between the first and the last one with work is lost, so that this span is measured."""
     order = np.flatnonzero(launches)
     order = order[np.argsort(ts[order], kind="stable")]
     kept = np.flatnonzero(~lost[order])
@@ -123,66 +184,194 @@ def span_is_complete(ts: Ints, lost: Mask, launches: Mask) -> bool:
     return bool(within.sum() <= LOST_SHARE * len(within))
 
 
-def lost_records(calls: Columns, names: pd.Index, lost: Mask, launches: Mask) -> Iterator[LostRecords]:
-    """For kernels and for graphs, how many launches have lost their work, and where in the trace."""
+def lost_records(calls: Columns, names: pd.Index, lost: Mask, launches: Mask, partly: Mask) -> Iterator[LostRecords]:
+    """For kernels and for graphs, how many launches have lost their work or (`partly`) some of it, and where."""
     kinds = by_name(calls["name"], names, naming.launch_kind, object)
     for kind in ("kernel", "graph"):
         rows = np.flatnonzero(launches & (kinds == kind))
         rows = rows[np.argsort(calls["ts"][rows], kind="stable")]
         missing = lost[rows]
         if missing.any():
-            yield LostRecords(launch=kind, place=_place(missing), lost=int(missing.sum()), of=len(rows))
+            yield LostRecords(
+                launch=kind,
+                place=_place(missing),
+                lost=int(missing.sum()),
+                of=len(rows),
+                partly=int(partly[rows].sum()),
+            )
 
 
 def _place(missing: Mask) -> Place:
-    """Where in the order of time the lost ones are."""
-    count = int(missing.sum())
-    if count == len(missing):
+    """Where in the order of time the lost ones are.
+
+    They are in one place if a stretch of at most half the trace holds most of them. One of several streams or GPUs may
+    have lost its work, so that the stretch has launches with work, too.
+    """
+    rows = np.flatnonzero(missing)
+    count, total = len(rows), len(missing)
+    if count == total:
         return "all"
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], missing.astype(np.int8), [0]])))
-    lengths = edges[1::2] - edges[::2]
-    if missing[0] and lengths[0] >= _MOSTLY * count:
+    most = math.ceil(_MOSTLY * count)
+    lengths = rows[most - 1 :] - rows[: count - most + 1] + 1
+    begin = int(np.argmin(lengths))
+    end = begin + most
+    spacing = int(lengths[begin]) / most
+    while begin and rows[begin] - rows[begin - 1] <= 2 * spacing:
+        begin -= 1
+    while end < count and rows[end] - rows[end - 1] <= 2 * spacing:
+        end += 1
+    first, last = int(rows[begin]), int(rows[end - 1])
+    if last - first + 1 > max(total / 2, end - begin):
+        return "scattered"
+    if first < spacing:
         return "start"
-    if missing[-1] and lengths[-1] >= _MOSTLY * count:
+    if total - 1 - last < spacing:
         return "end"
-    return "middle" if count > 1 and int(lengths.max()) >= _MOSTLY * count else "scattered"
+    return "middle" if count > 1 else "scattered"
 
 
-def cut_stale_ends(gpu: Columns, names: pd.Index) -> tuple[CutEnd, ...]:
-    """Cut stale ends at the next start of their stream, in `gpu` (in order of start), and say which they were."""
+def mend_early_starts(gpu: Columns, calls: Columns, names: pd.Index) -> tuple[Columns, tuple[CutEnd, ...], int]:
+    """The activities with possible starts, which were changed, and how many were left out.
+
+    An activity that began long before the call that launched it began at that call, or at the end of what its stream
+    did before. One that also ended long before that call is left out.
+
+    Args:
+        gpu: the GPU's activities, in order of start.
+        calls: the calls into the runtime.
+        names: the text of each name's number.
+    """
+    launch = row_with(calls["correlation"], gpu["correlation"])
+    linked = launch >= 0
+    called = np.where(linked, calls["ts"][np.maximum(launch, 0)] if len(calls["ts"]) else 0, np.iinfo(np.int64).min)
+    early = linked & (gpu["ts"] < called - _LONG_NS)
+    if not early.any() or early.sum() > max(1, _MOST_STALE * linked.sum()):
+        return gpu, (), 0
+    gone = early & (gpu["end"] < called - _LONG_NS)
+    rows = np.flatnonzero(linked & ~gone)
+    rows = rows[np.lexsort((gpu["ts"][rows], called[rows], gpu["stream"][rows], gpu["device"][rows]))]
+    start = np.where(early, called, gpu["ts"])
+    before = np.full(len(start), np.iinfo(np.int64).min)
+    follows = (gpu["stream"][rows][1:] == gpu["stream"][rows][:-1]) & (
+        gpu["device"][rows][1:] == gpu["device"][rows][:-1]
+    )
+    before[rows[1:][follows]] = gpu["end"][rows[:-1][follows]]
+    start[early] = np.minimum(np.maximum(start, before), gpu["end"])[early]
+    cut = tuple(
+        CutEnd(
+            name=str(names[gpu["name"][at]]),
+            device=int(gpu["device"][at]),
+            stream=int(gpu["stream"][at]),
+            recorded_ns=int(gpu["dur"][at]),
+            kept_ns=int(gpu["end"][at] - start[at]),
+        )
+        for at in np.flatnonzero(early & ~gone)
+    )
+    mended = {**gpu, "ts": start, "dur": gpu["end"] - start}
+    kept = np.flatnonzero(~gone)
+    order = kept[np.argsort(start[kept], kind="stable")]
+    return in_order(mended, order), cut, int(gone.sum())
+
+
+def cut_stale_ends(gpu: Columns, calls: Columns, names: pd.Index) -> tuple[CutEnd, ...]:
+    """Cut stale ends in `gpu` (in order of start), and say which they were.
+
+    Args:
+        gpu: the GPU's activities.
+        calls: the calls into the runtime.
+        names: the text of each name's number.
+    """
     cut: list[CutEnd] = []
     key = np.column_stack([gpu["device"], gpu["stream"]])
     order = np.lexsort((gpu["ts"], gpu["stream"], gpu["device"]))
     bounds = np.flatnonzero((np.diff(key[order], axis=0) != 0).any(axis=1)) + 1
+
+    def keep_until(at: int, until: int) -> None:
+        was = int(gpu["dur"][at])
+        gpu["end"][at] = until
+        gpu["dur"][at] = until - gpu["ts"][at]
+        cut.append(
+            CutEnd(
+                name=str(names[gpu["name"][at]]),
+                device=int(gpu["device"][at]),
+                stream=int(gpu["stream"][at]),
+                recorded_ns=was,
+                kept_ns=int(gpu["dur"][at]),
+            )
+        )
+
     for rows in np.split(order, bounds):
         for row, until in _stale(gpu["ts"][rows], gpu["end"][rows], gpu["correlation"][rows]):
-            at = rows[row]
-            was = int(gpu["dur"][at])
-            gpu["end"][at] = until
-            gpu["dur"][at] = until - gpu["ts"][at]
-            cut.append(
-                CutEnd(
-                    name=str(names[gpu["name"][at]]),
-                    device=int(gpu["device"][at]),
-                    stream=int(gpu["stream"][at]),
-                    recorded_ns=was,
-                    kept_ns=int(gpu["dur"][at]),
-                )
-            )
-    return tuple(sorted(cut, key=lambda one: (one.kept_ns - one.recorded_ns, one.name)))
+            keep_until(int(rows[row]), until)
+    for at, until in _waited_for(gpu, calls, names):
+        keep_until(at, until)
+    return tuple(sorted(cut, key=lambda lost: (lost.kept_ns - lost.recorded_ns, lost.name)))
+
+
+def _waited_for(gpu: Columns, calls: Columns, names: pd.Index) -> list[tuple[int, int]]:
+    """Row of each activity whose recorded end is long after the host has waited for it, and the wait's end.
+
+    A wait for the device covers all work that was launched before the wait began, on whichever thread. A trace does not
+    say which GPU or which stream a call waits for. So this is asked where there is one GPU, and of waits for a stream
+    where there is one stream.
+    """
+    if len(gpu["ts"]) == 0 or len(np.unique(gpu["device"])) > 1:
+        return []
+    scopes = {"device", "stream"} if len(np.unique(gpu["stream"])) == 1 else {"device"}
+    waits = np.flatnonzero(by_name(calls["name"], names, lambda name: naming.wait_scope(name) in scopes))
+    if len(waits) == 0:
+        return []
+    waits = waits[np.argsort(calls["ts"][waits], kind="stable")]
+    launch = row_with(calls["correlation"], gpu["correlation"])
+    launched = np.where(launch >= 0, calls["ts"][launch] + calls["dur"][launch], gpu["ts"])
+    first = np.searchsorted(calls["ts"][waits], launched, side="left")
+    is_waited = (launch >= 0) & (first < len(waits))
+    until = np.zeros(len(first), dtype=np.int64)
+    wait = waits[first[is_waited]]
+    until[is_waited] = calls["ts"][wait] + calls["dur"][wait]
+    late = is_waited & (gpu["end"] > until + _LONG_NS) & (until > gpu["ts"])
+    if late.sum() > max(1, _MOST_WAITED * is_waited.sum()):
+        return []
+    next_start = _next_starts(gpu)
+    return [(int(at), int(min(until[at], next_start[at]))) for at in np.flatnonzero(late)]
+
+
+def _next_starts(gpu: Columns) -> Ints:
+    """The next start on the stream of each activity, after its own; the largest int64 for a stream's last."""
+    following = np.full(len(gpu["ts"]), np.iinfo(np.int64).max)
+    order = np.lexsort((gpu["ts"], gpu["stream"], gpu["device"]))
+    key = np.column_stack([gpu["device"], gpu["stream"]])[order]
+    for rows in np.split(order, np.flatnonzero((np.diff(key, axis=0) != 0).any(axis=1)) + 1):
+        start = gpu["ts"][rows]
+        place = np.searchsorted(start, start, side="right")
+        following[rows] = np.append(start, np.iinfo(np.int64).max)[place]
+    return following
 
 
 def _stale(start: Ints, end: Ints, correlation: Ints) -> list[tuple[int, int]]:
     """Row and next start of each stale end of one stream, whose activities come in order of start."""
     over = np.searchsorted(start, end - _TOLERANCE_NS, side="left") - np.arange(len(start)) - 1
     rows = np.flatnonzero(over >= STALE_OVER)
+    # Branches of a graph, which have one launch, may run at once. They do on this stream if some activity overlaps one
+    # or two of the next ones.
+    serial = not np.count_nonzero((over > 0) & (over < STALE_OVER))
     found: list[tuple[int, int]] = []
     for row in rows.tolist():
         later: Any = slice(row + 1, row + 1 + int(over[row]))
-        # Branches of a graph may run at once: they have one launch.
         others = correlation[later] != correlation[row]
         if np.count_nonzero(others) >= STALE_OVER:
-            found.append((row, int(start[later][others][0])))
+            found.append((row, int(start[later][0 if serial else int(np.argmax(others))])))
+    if (last := _last_stale(start, end, correlation)) is not None and last[0] not in dict(found):
+        found.append(last)
     # Starts at the very same time say nothing of the end.
     found = [(row, until) for row, until in found if until > start[row]]
     return found if len(found) <= max(1, _MOST_STALE * len(start)) else []
+
+
+def _last_stale(start: Ints, end: Ints, correlation: Ints) -> tuple[int, int] | None:
+    """Row and next start of a stale end over the last launches of a stream, which are too few for `STALE_OVER`."""
+    for row in range(max(len(start) - STALE_OVER, 0), len(start) - 1):
+        others = correlation[row + 1 :] != correlation[row]
+        if others.all() and end[row] > end[row + 1 :].max() + _LONG_NS:
+            return row, int(start[row + 1])
+    return None

@@ -83,6 +83,7 @@ class KernelRow(Document, frozen=True):
     step: _Step
     bytes: Annotated[int | None, field("Bytes moved or set.")]
     blocks_per_sm: Annotated[float | None, field("Thread blocks per multiprocessor of the GPU.")]
+    annotation: Annotated[str | None, field("The program's name for it while its CUDA graph was captured.")]
 
 
 class CollectiveRow(Document, frozen=True):
@@ -97,6 +98,11 @@ class CollectiveRow(Document, frozen=True):
     dtype: Annotated[str | None, field("Element type as PyTorch calls it.")]
     in_elements: Annotated[int | None, field("Elements this rank gives.")]
     out_elements: Annotated[int | None, field("Elements this rank gets.")]
+    in_split: Annotated[str | None, field("Of an all-to-all the elements for each rank, as written.")]
+    from_rank: Annotated[int | None, field("Of a receive the rank that sends, as PyTorch numbers it.")]
+    from_ranks: Annotated[
+        str | None, field("Of a batch of sends and receives the ranks that it receives from, separated by commas.")
+    ]
 
 
 class SyncRow(Document, frozen=True):

@@ -17,17 +17,28 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
-from steptrace.trace.decode import LATEST_NS, CollectiveArgs, collective_args, decode_leniently, plain_list, plain_text
+from steptrace.trace.decode import (
+    LATEST_NS,
+    CollectiveArgs,
+    collective_args,
+    decode_leniently,
+    plain_list,
+    plain_text,
+    whole_characters,
+)
 from steptrace.trace.mend import escape, is_raw_path
 from steptrace.trace.names import GPU_CATEGORIES
 
-#: Kineto's category -> kind of event, old spellings included. Others without one of `ENDINGS` are only counted.
+#: The kind of event by Kineto's category, old spellings included. Events of categories that are neither here nor have
+#: one of `ENDINGS` are only counted.
 KINDS: Final = {
     "cpu_op": "op",
     "Operator": "op",
+    "operator": "op",
     "cuda_runtime": "call",
     "cuda_driver": "call",
     "Runtime": "call",
+    "runtime": "call",
     "python_function": "frame",
     "user_annotation": "label",
     "cpu_instant_event": "memory",
@@ -42,14 +53,14 @@ PHASES: Final = {"memory": "i"}
 
 #: The forms of columns (ext/compiled/scan.h says what each holds) and their dtypes.
 FORMS: Final[dict[str, type[np.int32 | np.int64 | np.float64]]] = {
-    **dict.fromkeys(("thread", "name", "sort", "list", "collective"), np.int32),
+    **dict.fromkeys(("thread", "name", "sort", "list", "collective", "text"), np.int32),
     **dict.fromkeys(("start", "length", "integer"), np.int64),
     **dict.fromkeys(("real", "product"), np.float64),
 }
 
 
-class Column(NamedTuple):
-    """A column's form, and the argument it is read from, if any; bars divide names that an argument may have."""
+class ScanColumn(NamedTuple):
+    """A column's form, and the argument that it is read from, if any; bars separate the names of one argument."""
 
     form: str
     argument: str = ""
@@ -60,51 +71,63 @@ class Column(NamedTuple):
         return FORMS[self.form]
 
 
-_EVERY = {"ts": Column("start"), "dur": Column("length"), "thread": Column("thread"), "name": Column("name")}
-_EXTERNAL_ID = Column("integer", "External id|external id")
-_CORRELATION = Column("integer", "correlation")
-_COLLECTIVE = Column("collective", "Collective name")
-_TYPES, _SIZES = Column("list", "Input type"), Column("list", "Input Dims")
+_OF_EACH_KIND = {
+    "ts": ScanColumn("start"),
+    "dur": ScanColumn("length"),
+    "thread": ScanColumn("thread"),
+    "name": ScanColumn("name"),
+}
+_EXTERNAL_ID = ScanColumn("integer", "External id|external id")
+_CORRELATION = ScanColumn("integer", "correlation")
+_COLLECTIVE = ScanColumn("collective", "Collective name")
+_TYPES, _SIZES = ScanColumn("list", "Input type"), ScanColumn("list", "Input Dims")
 
 #: The columns of each kind.
-COLUMNS: Final[dict[str, dict[str, Column]]] = {
+COLUMNS: Final[dict[str, dict[str, ScanColumn]]] = {
     "op": {
-        **_EVERY,
+        **_OF_EACH_KIND,
         "external_id": _EXTERNAL_ID,
-        "sequence": Column("integer", "Sequence number"),
-        "forward_thread": Column("integer", "Fwd thread id"),
+        "sequence": ScanColumn("integer", "Sequence number"),
+        "forward_thread": ScanColumn("integer", "Fwd thread id"),
         "collective": _COLLECTIVE,
         "types": _TYPES,
         "sizes": _SIZES,
-        "strides": Column("list", "Input Strides"),
+        "strides": ScanColumn("list", "Input Strides"),
     },
-    "call": {**_EVERY, "external_id": _EXTERNAL_ID, "correlation": _CORRELATION, "kind": Column("integer", "kind")},
-    "gpu": {
-        **_EVERY,
+    "call": {
+        **_OF_EACH_KIND,
+        "external_id": _EXTERNAL_ID,
         "correlation": _CORRELATION,
-        "device": Column("integer", "device"),
-        "stream": Column("integer", "stream|sycl queue"),
-        "bytes": Column("integer", "bytes"),
-        "collective": _COLLECTIVE,
-        "category": Column("sort"),
-        "blocks_per_sm": Column("real", "blocks per SM"),
-        "blocks": Column("product", "grid"),
+        "kind": ScanColumn("integer", "kind"),
     },
-    "frame": {**_EVERY, "python_id": Column("integer", "Python id")},
+    "gpu": {
+        **_OF_EACH_KIND,
+        "correlation": _CORRELATION,
+        "device": ScanColumn("integer", "device"),
+        "stream": ScanColumn("integer", "stream|sycl queue"),
+        "bytes": ScanColumn("integer", "bytes"),
+        "collective": _COLLECTIVE,
+        "annotation": ScanColumn("text", "annotation|str|name"),
+        "graph": ScanColumn("integer", "graph id"),
+        "category": ScanColumn("sort"),
+        "blocks_per_sm": ScanColumn("real", "blocks per SM"),
+        "blocks": ScanColumn("product", "grid"),
+    },
+    "frame": {**_OF_EACH_KIND, "python_id": ScanColumn("integer", "Python id")},
     "label": {
-        **_EVERY,
+        **_OF_EACH_KIND,
         "external_id": _EXTERNAL_ID,
         "types": _TYPES,
         "sizes": _SIZES,
     },
     "memory": {
-        **_EVERY,
-        "device_type": Column("integer", "Device Type"),
-        "device_id": Column("integer", "Device Id"),
-        "address": Column("integer", "Addr"),
-        "size": Column("integer", "Bytes"),
-        "allocated": Column("integer", "Total Allocated"),
-        "reserved": Column("integer", "Total Reserved"),
+        **_OF_EACH_KIND,
+        "device_type": ScanColumn("integer", "Device Type"),
+        "device_id": ScanColumn("integer", "Device Id"),
+        "address": ScanColumn("integer", "Addr"),
+        "size": ScanColumn("integer", "Bytes"),
+        "allocated": ScanColumn("integer", "Total Allocated"),
+        "reserved": ScanColumn("integer", "Total Reserved"),
     },
 }
 #: The columns that are lists.
@@ -186,7 +209,9 @@ class ChunkScanner:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.names, self.threads, self.collectives = Names(), Names(), Names()
+        self.names = Names()
+        self.threads = Names()
+        self.collectives = Names()
         self.columns = {
             kind: {name: GrowingColumn(column.dtype) for name, column in columns.items()}
             for kind, columns in COLUMNS.items()
@@ -207,7 +232,7 @@ class ChunkScanner:
         self._of_names = _Lookup(self.names, _text)
         self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_written_id, key.split(b"\0"))))
         self._of_lists = _Lookup(self.names, plain_list)
-        sorts = (category for of in categories.values() for category in of)
+        sorts = (category for sorted_categories in categories.values() for category in sorted_categories)
         self._of_sorts = self.names.code(GPU_CATEGORIES.get(category, "") for category in sorts)
 
     def take(self, chunk: bytes) -> tuple[int, bool]:
@@ -225,8 +250,8 @@ class ChunkScanner:
             events = [decode_leniently(_THREAD_NAME, chunk[begin:end]) for begin, end in named]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TraceError(f"invalid JSON among the events ({error})", where=self._path) from error
-        for kind, given in zip(COLUMNS, columns, strict=True):
-            for name, values in self._columns(kind, given, collectives).items() if given[0] else ():
+        for kind, scanned in zip(COLUMNS, columns, strict=True):
+            for name, values in self._columns(kind, scanned, collectives).items() if scanned[0] else ():
                 self.columns[kind][name].append(values)
         for event in events:
             if isinstance(given_name := (event.args or {}).get("name"), str):
@@ -242,13 +267,18 @@ class ChunkScanner:
             if i < len(numbers) and numbers[i]
         }
 
-    def _columns(self, kind: str, given: list[bytes], collectives: list[CollectiveArgs]) -> dict[str, NDArray[Any]]:
+    def _columns(
+        self, kind: str, data_of_columns: list[bytes], collectives: list[CollectiveArgs]
+    ) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {
             name: np.frombuffer(data, column.dtype)
-            for (name, column), data in zip(COLUMNS[kind].items(), given, strict=True)
+            for (name, column), data in zip(COLUMNS[kind].items(), data_of_columns, strict=True)
         }
         columns["name"], columns["thread"] = self._of_names[columns["name"]], self._of_threads[columns["thread"]]
         columns |= {name: self._of_lists[columns[name]] for name in LISTS if name in columns}
+        if "annotation" in columns:
+            written = columns["annotation"]
+            columns["annotation"] = np.where(written >= 0, self._of_names[np.maximum(written, 0)], np.int32(-1))
         if "category" in columns:
             columns["category"] = self._of_sorts[columns["category"]]
         if "collective" in columns:
@@ -263,7 +293,11 @@ def _text(written: bytes) -> str:
     """The text between a JSON string's quotation marks, decoded; invalid UTF-8 becomes U+FFFD."""
     if is_raw_path(written):
         written = escape(written)
-    return _STRING.decode(f'"{written.decode(errors="replace")}"')
+    text = f'"{written.decode(errors="replace")}"'.encode()
+    try:
+        return _STRING.decode(text)
+    except msgspec.DecodeError:
+        return _STRING.decode(whole_characters(text))
 
 
 def _written_id(written: bytes) -> int | str | None:

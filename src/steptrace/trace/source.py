@@ -23,7 +23,7 @@ from steptrace.documents.run import OpLine
 from steptrace.documents.table import read_table, validate
 from steptrace.errors import RecordError, TraceError
 from steptrace.intervals import Ints
-from steptrace.record import OP_LINES_FILE, SOURCES_FILE, read_memory, read_sources
+from steptrace.run_folder import OP_LINES_FILE, SOURCES_FILE, read_memory, read_sources
 from steptrace.trace.columns import (
     Mask,
     counted,
@@ -36,13 +36,13 @@ from steptrace.trace.columns import (
     take,
     texts,
 )
-from steptrace.trace.executing import ExecutingLines, same_file
+from steptrace.trace.executing import executing_lines, same_file
 from steptrace.trace.model import Trace, on_training
 from steptrace.trace.names import HOST_PARTS, MODULE, PIPELINE, SKIP, STDLIB, USER, Frame, frame_role
 
 #: The columns of a site, in order.
 SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
-#: Of a site in a library: the program's line that leads there, as far as it was recorded.
+#: The columns of the program's line that leads to a site in a library, if it was recorded.
 PROGRAM_COLUMNS = ("program_file", "program_line")
 
 
@@ -88,7 +88,7 @@ class SourceLines:
             return 1
         name = frame.function.split(".")[-1]
         line = frame.line or 0
-        around = (first for own, first, last in _functions(text) if own == name and first <= line <= last)
+        around = (first for found_name, first, last in _functions(text) if found_name == name and first <= line <= last)
         return max(around, default=None)
 
     def _text(self, file: str) -> str | None:
@@ -157,10 +157,13 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
     op = row_numbers(events["op"])
     frame, forward = _frames_of(trace, events, op)
     label, phase = _labels_of(trace, events, op)
-    executing = ExecutingLines(trace, lines.begins)
-    if lines.op_lines is not None and len(trace.ops):
-        callers, _ = _frames_of(trace, trace.ops, np.arange(len(trace.ops)))
-        executing.learn(lines.op_lines, label_rows(trace, trace.ops), callers)
+    executing = executing_lines(
+        trace,
+        lines.begins,
+        lines.op_lines,
+        labels=lambda: label_rows(trace, trace.ops),
+        callers=lambda: _frames_of(trace, trace.ops, np.arange(len(trace.ops)))[0],
+    )
     exact = np.where(forward >= 0, forward, op)
     places, place = executing.places(frame, exact, op, lines.definition, _waits(events, op))
     return pd.DataFrame(
@@ -244,12 +247,12 @@ def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
     """
     labels = trace.labels
     proper = nearest(row_numbers(labels["parent"]), ~marks_steps(labels))
-    own = take(proper, innermost(labels, events))
+    around = take(proper, innermost(labels, events))
     if len(trace.steps) == 0:
-        return own
+        return around
     on_step_thread = events[["ts"]].assign(thread=int(trace.steps["thread"].iloc[0]))
     other = np.where(on_training(trace, events), take(proper, innermost(labels, on_step_thread)), -1)
-    return np.where(own >= 0, own, other)
+    return np.where(around >= 0, around, other)
 
 
 def _labels_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[list[str | None], list[str | None]]:

@@ -11,6 +11,7 @@ device-to-device copies are not syncs.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from steptrace.trace.columns import (
     take,
     text,
 )
-from steptrace.trace.decode import LATEST_NS, MISSING, MOST, CollectiveArgs, plain_values, within
+from steptrace.trace.decode import LATEST_NS, MISSING, MOST, CollectiveArgs, integer, plain_values, within
 from steptrace.trace.model import TraceMeta
 from steptrace.trace.read import RawTrace
 from steptrace.trace.records import Records
@@ -112,6 +113,7 @@ def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta:
             "step": references(step),
             "bytes": optional(gpu["bytes"]),
             "blocks_per_sm": _blocks_per_sm(gpu, meta),
+            "annotation": text(gpu["annotation"], names),
         },
         copy=False,
     )
@@ -137,11 +139,16 @@ def memory_table(rows: Columns) -> pd.DataFrame:
     )
 
 
+def _whole(value: Any, least: int) -> int | None:
+    """A rank or a number of ranks, which some tools write as a text."""
+    return within(integer(value) if isinstance(value, str) else value, least, MOST)
+
+
 def meta_and_rank(raw: RawTrace, records: Records, steps_from: StepSource | None) -> tuple[TraceMeta, int | None]:
     """The trace's metadata, and its rank if the trace or its file name gives one; `records` says what is missing."""
     job = raw.metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
-    rank = within(job.get("rank"), 0, MOST)
+    rank = _whole(job.get("rank"), 0)
     if rank is None:
         match = _RANK_IN_NAME.search(raw.path.name)
         rank = int(match[1]) if match else None
@@ -151,7 +158,7 @@ def meta_and_rank(raw: RawTrace, records: Records, steps_from: StepSource | None
         path=raw.path,
         # Without an own base the times are either epoch times already, or from an unknown start.
         base_ns=raw.base_ns + base if base is not None else raw.base_ns if raw.base_ns > 10**18 else None,
-        world_size=within(job.get("world_size"), 1, MOST),
+        world_size=_whole(job.get("world_size"), 1),
         devices=tuple(plain_values(d) for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
         notes=tuple(raw.notes),
         file_base_ns=raw.base_ns,
@@ -166,7 +173,12 @@ _UNKNOWN = CollectiveArgs(*[None] * len(CollectiveArgs._fields))
 
 
 def collectives_table(
-    described: list[CollectiveArgs], kernels: pd.DataFrame, given: Ints, ops: Columns, op_of: tuple[Ints, pd.Index]
+    described: list[CollectiveArgs],
+    kernels: pd.DataFrame,
+    known_rows: Ints,
+    ops: Columns,
+    op_of: tuple[Ints, pd.Index],
+    launches: pd.DataFrame,
 ) -> pd.DataFrame:
     """The `collectives` table: one row per GPU activity of kind `comm`.
 
@@ -176,6 +188,7 @@ def collectives_table(
         given: for each kernel the index of its own description in `described`, -1 for none.
         ops: the operators' columns, `collective` (as `given`), `name` and `parent` among them.
         op_of: for each launch the row of its operator, -1 for none; and the text of each operator name's number.
+        launches: the `launches` table.
     """
     rows = np.flatnonzero((kernels["kind"] == "comm").to_numpy())
     launch_op, names = op_of
@@ -186,10 +199,13 @@ def collectives_table(
         ops["name"], names, lambda n: naming.is_collective_op(n) and naming.collective_name(n) is not None
     )
     call = _inherited(op, ops["parent"], is_call, ops["name"])
-    own = given[rows]
-    place = np.where(own >= 0, own, around)
+    exact = known_rows[rows]
+    place = np.where(exact >= 0, exact, around)
     kernel_names = kernels["name"].to_numpy(dtype=object)[rows]
     args_of = [described[i] if i >= 0 else _UNKNOWN for i in place]
+    exchanges = by_name(kernels["name"].cat.codes.to_numpy()[rows], kernels["name"].cat.categories, _is_exchange)
+    for number, batch in _batches(described, launch, exchanges & (place < 0), ops, launches):
+        args_of[number] = batch
     values: dict[str, list[Any]] = {name: [getattr(args, name) for args in args_of] for name in CollectiveArgs._fields}
     values["name"] = [
         _name(args.name, names[c] if c >= 0 else None, str(kernel))
@@ -202,6 +218,78 @@ def collectives_table(
         if column.name != "kernel"
     }
     return pd.DataFrame({"kernel": rows.astype(np.int64), **columns})
+
+
+def _is_exchange(name: str) -> bool:
+    """Whether a kernel by its name sends and receives, as batches do."""
+    return naming.collective_name(name) == "send_recv"
+
+
+def _batches(
+    described: list[CollectiveArgs], launch: Ints, wanted: Mask, ops: Columns, launches: pd.DataFrame
+) -> Iterator[tuple[int, CollectiveArgs]]:
+    """The descriptions of batches of sends and receives (`batch_isend_irecv`), which PyTorch does not write.
+
+    PyTorch describes each part on an operator of its own, and launches the batch's kernel after the last of them on the
+    same thread. So the parts of a batch are those since the thread's last kernel of a collective.
+
+    Args:
+        described: the descriptions in the trace.
+        launch: for each kernel of a collective the row of its launch, -1 for none.
+        wanted: which of them may be batches.
+        ops: the operators' columns.
+        launches: the `launches` table.
+
+    Returns:
+        Positions among the kernels, and descriptions.
+    """
+    if not wanted.any():
+        return
+    parts = np.flatnonzero(ops["collective"] >= 0)
+    is_part = np.array([_part_name(args) is not None for args in described], dtype=bool)
+    parts = parts[is_part[ops["collective"][parts]]]
+    parts = parts[np.lexsort((ops["ts"][parts], ops["thread"][parts]))]
+    ts, thread = launches["ts"].to_numpy(), launches["thread"].to_numpy()
+    order = np.flatnonzero(launch >= 0)
+    order = order[np.lexsort((ts[launch[order]], thread[launch[order]]))]
+    place = 0
+    for number in order.tolist():
+        row = launch[number]
+        batch: list[CollectiveArgs] = []
+        while place < len(parts):
+            part = parts[place]
+            if (ops["thread"][part], ops["ts"][part]) > (thread[row], ts[row]):
+                break
+            if ops["thread"][part] == thread[row] and ops["end"][part] <= ts[row]:
+                batch.append(described[ops["collective"][part]])
+            place += 1
+        if wanted[number] and batch:
+            yield number, _batch(batch)
+
+
+def _part_name(args: CollectiveArgs) -> str | None:
+    """`send` or `recv`; None for another collective."""
+    name = None if args.name is None else naming.collective_name(args.name)
+    return name if name in ("send", "recv") else None
+
+
+def _batch(parts: list[CollectiveArgs]) -> CollectiveArgs:
+    """One description for the parts of a batch."""
+    receives = [part for part in parts if _part_name(part) == "recv"]
+    sends = [part for part in parts if _part_name(part) == "send"]
+    sources = [part.from_rank for part in receives]
+    return parts[0]._replace(
+        name="batch_isend_irecv" if sends and receives else "recv" if receives else "send",
+        in_elements=_sum(part.in_elements for part in sends),
+        out_elements=_sum(part.out_elements for part in receives),
+        from_rank=sources[0] if len(sources) == 1 else None,
+        from_ranks=",".join(map(str, sources)) if sources and None not in sources else None,
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
 
 
 def _name(*texts: str | None) -> str | None:

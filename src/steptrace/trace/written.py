@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.files import temporary_file
+from steptrace.files import temporary_file, working_directory
+from steptrace.trace.mend import mend
 
 #: Bytes at the end of a trace within which its last event lies.
 _END: Final = 1 << 16
@@ -18,12 +19,19 @@ def export(profiler: Any, trace: Path, *, unfinished: str | None = None) -> None
         OSError, RuntimeError: it cannot be written.
     """
     plain = temporary_file(trace.parent)  # not a trace's name, for readers of the folder
+    written_first = plain.with_name(f"{plain.name}.tmp")  # PyTorch's own; it stays on a full disk
     try:
         profiler.export_chrome_trace(str(plain))
+        if written_first.exists():
+            # PyTorch takes a backslash in the path for a slash when it renames the file.
+            written_first.replace(plain)
+        if '"' in f"{working_directory()}{plain}":
+            # Nor does it escape quotation marks, and other tools read only valid JSON.
+            plain.write_bytes(mend(plain.read_bytes())[0])
         put_in_place(plain, trace, unfinished=unfinished)
     finally:
         plain.unlink(missing_ok=True)
-        plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # PyTorch's own, left on a full disk
+        written_first.unlink(missing_ok=True)
 
 
 def put_in_place(plain: Path, trace: Path, *, unfinished: str | None = None) -> None:

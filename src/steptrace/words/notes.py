@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def note_text(note: "Note") -> str:
-    """A note as a sentence, without its capital letter and full stop."""
+    """A note as a sentence, without its capital letter and full stop. A name at its beginning is in backticks."""
     return text_of(note.code, note.figures)
 
 
@@ -29,21 +29,21 @@ def text_of(code: "NoteCode", figures: Mapping[str, Any]) -> str:
 
 
 def _fewer_timed_steps(*, steps: int, planned: int, at_most_s: float, slow_step_s: float | None) -> str:
-    reason = f"at_most_s is {at_most_s:g} s"
+    reason = f"at_most_s is {fmt.plain(at_most_s)} s"
     if slow_step_s is not None:
-        reason = f"a step takes over {slow_step_s:g} s, and {reason}"
+        reason = f"a step takes over {fmt.plain(slow_step_s)} s, and {reason}"
     return f"{steps} of {planned} planned steps were timed: {reason}"
 
 
 def _fewer_profiled_steps(*, steps: int, planned: int, step_s: float, at_most_s: float) -> str:
     return (
         f"{steps} of {planned} planned steps were profiled: a step takes {fmt.significant(step_s, 2)} s, and at_most_s "
-        f"is {at_most_s:g} s"
+        f"is {fmt.plain(at_most_s)} s"
     )
 
 
 def _recompiled(*, graphs: int) -> str:
-    return f"torch.compile made {fmt.plural(graphs, 'graph')} during the timed steps: use more warm-up steps"
+    return f"during the timed steps torch.compile made {fmt.plural(graphs, 'graph')}: use more warm-up steps"
 
 
 def _other_processes(*, processes: int) -> str:
@@ -83,7 +83,7 @@ def _drift(*, drift: float) -> str:
 
 
 def _early_read(*, file: str, line: int) -> str:
-    return f"{fmt.place(file, line)} reads a value while its copy to the host may be under way: it may be wrong"
+    return f"a value is read at {fmt.place(file, line)} while its copy to the host may be under way: it may be wrong"
 
 
 def unread_events(*, events: int, phases: list[str], categories: list[str], without_category: bool) -> str:
@@ -159,6 +159,9 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     ),
     "trace_quality": lambda **figures: _check_text(**figures),
     # Of a trace's reader.
+    "parts_left_out": lambda *, events: (
+        f"{fmt.plural(events, 'event')} with parts that are no JSON and could not be repaired: they were left out"
+    ),
     "texts_repaired": lambda *, texts: (
         f"{fmt.plural(texts, 'text')} with quotation marks, backslashes or line breaks that were not escaped: repaired"
     ),

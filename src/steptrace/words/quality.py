@@ -1,4 +1,4 @@
-"""Checks of a trace in words: what was looked for, what came of it, and what to do where a check fails."""
+"""Checks of a trace in words: what is checked, the result, and what to do if a check fails."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +9,7 @@ from steptrace.words.notes import note_texts
 if TYPE_CHECKING:
     from steptrace.documents.quality import CheckCode, Place, Quality, QualityCheck, StepSource
 
-#: What each check looks for, as a page names it.
+#: The name of each check on a page.
 TITLES: Final[Mapping["CheckCode", str]] = {
     "steps_marked": "steps marked",
     "gpu_work": "GPU work recorded",
@@ -18,6 +18,7 @@ TITLES: Final[Mapping["CheckCode", str]] = {
     "waiting_calls": "calls that wait for the GPU",
     "linked_to_launch": "GPU work linked to its launch",
     "after_launch": "GPU work after its launch",
+    "starts": "starts after the launch",
     "ends": "ends before later work of the stream",
     "one_at_a_time": "one activity of a stream at a time",
     "communication": "communication of the ranks",
@@ -27,41 +28,41 @@ TITLES: Final[Mapping["CheckCode", str]] = {
     "operators_within_steps": "operators within the steps",
     "steps_with_work": "steps with GPU work",
 }
-#: Steps and activities that a sentence names; of more the number stands there.
+#: The most steps and activities that a sentence names; of more it gives the number.
 _MOST_NAMED: Final = 5
 _NO_SYNCS: Final = "syncs were not measured"
 
 
 def result(check: "CheckCode", *, wrong: int, of: int, figures: Mapping[str, Any]) -> str:
-    """What came of a check, without what to do.
+    """The result of a check, without what to do.
 
     Args:
-        check: what was looked for.
-        wrong: how many are wrong.
-        of: of how many.
-        figures: what else is known, as the check records it.
+        check: the check.
+        wrong: how many things are wrong.
+        of: how many things were checked.
+        figures: the further figures that the check recorded.
     """
     return _RESULTS[check](wrong, of, **figures)
 
 
 def warnings(quality: "Quality", *, without: Collection["CheckCode"] = ()) -> tuple[str, ...]:
     """The notes of a trace's reader, and the checks that warn, each with what to do."""
-    failed = (one for one in quality.checks if one.warns and one.check not in without)
+    failed = (check for check in quality.checks if check.warns and check.check not in without)
     return (*note_texts(quality.notes), *map(warning, failed))
 
 
 def warning(check: "QualityCheck") -> str:
-    """What came of a check, and what to do."""
-    return _with_remedy(check.says, check.check, check.figures)
+    """The result of a check, and what to do."""
+    return _with_remedy(check.says, check.check, check.wrong, check.of, check.figures)
 
 
 def text_of(*, check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str:
     """The same for the figures of a note on a check."""
-    return _with_remedy(result(check, wrong=wrong, of=of, figures=figures), check, figures)
+    return _with_remedy(result(check, wrong=wrong, of=of, figures=figures), check, wrong, of, figures)
 
 
-def _with_remedy(text: str, check: "CheckCode", figures: Mapping[str, Any]) -> str:
-    remedy = _remedy(check, figures)
+def _with_remedy(text: str, check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str:
+    remedy = _remedy(check, wrong, of, figures)
     return text if remedy is None else f"{text}; {remedy}"
 
 
@@ -104,18 +105,22 @@ _PLACES: Final[Mapping["Place", str]] = {
 
 
 def _launches_with_work(launch: str) -> Callable[..., str]:
-    def words(
+    def words(  # noqa: PLR0913 - the figures of the check, by name
         wrong: int,
         of: int,
         *,
         place: "Place | None" = None,
+        partly: int = 0,
         left_out: Sequence[int] = (),
         measured: bool = True,
         module: str = "",  # noqa: ARG001 - the remedy names it
+        impossible: int = 0,  # noqa: ARG001 - the remedy asks for it
     ) -> str:
         if place is None:
             return "all have their GPU activity"
-        text = f"{_part(wrong, of)} {launch} launches have no GPU activity in the trace: {_PLACES[place]}"
+        lacking = "no GPU activity" if not partly else "not all" if partly == wrong else "no GPU activity, or not all"
+        work = " of their GPU activities in the trace" if partly else " in the trace"
+        text = f"{_part(wrong, of)} {launch} launches have {lacking}{work}: {_PLACES[place]}"
         if left_out:
             text += f"; left out: {fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
         return text if measured else f"{text}, so the GPU's figures were not measured"
@@ -141,13 +146,21 @@ def _after_launch(wrong: int, of: int, *, worst_ns: int) -> str:
 
 
 def _ends(wrong: int, of: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
+    return f"{_part(wrong, of)} GPU activities end long after later ones of their stream began: {_cut(wrong, cut)}"
+
+
+def _starts(wrong: int, of: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
+    return f"{_part(wrong, of)} GPU activities start long before the call that launched them: {_cut(wrong, cut)}"
+
+
+def _cut(wrong: int, cut: Sequence[Mapping[str, Any]]) -> str:
+    """The first of the activities that were cut, each with its length as recorded and as kept."""
     named = [
-        f"{one['name']} on stream {one['stream']} (recorded {fmt.duration(one['recorded_ns'])}, "
-        f"kept {fmt.duration(one['kept_ns'])})"
-        for one in cut
+        f"{records['name']} on stream {records['stream']} (recorded {fmt.duration(records['recorded_ns'])}, "
+        f"kept {fmt.duration(records['kept_ns'])})"
+        for records in cut
     ]
-    names = ", ".join([*named, *(["..."] if wrong > len(cut) else [])])
-    return f"{_part(wrong, of)} GPU activities end long after later ones of their stream began: {names}"
+    return ", ".join([*named, *(["..."] if wrong > len(cut) else [])])
 
 
 def _communication(wrong: int, _of: int, *, ranks: int) -> str:
@@ -173,7 +186,7 @@ def _steps_in_turn(wrong: int, of: int, *, spans_ns: int, twice_ns: int, window_
     )
 
 
-#: What came of each check, from how many are wrong, of how many, and the check's figures.
+#: The result of each check, from the number of wrong things, the number of all, and the check's figures.
 _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "steps_marked": _steps_marked,
     "gpu_work": _gpu_work,
@@ -184,6 +197,7 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
         f"{_part(wrong, of)} GPU activities have no launch in the trace"
     ),
     "after_launch": _after_launch,
+    "starts": _starts,
     "ends": _ends,
     "one_at_a_time": lambda wrong, of: (
         f"{_part(wrong, of)} GPU activities start while an earlier one of their stream still runs"
@@ -198,10 +212,11 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "steps_with_work": lambda wrong, of: f"{wrong} of {of} steps launched no GPU work",
 }
 
-#: What to do where a check fails, or what the figures then are.
+#: What to do if a check fails, or what that means for the figures.
 _REMEDIES: Final[Mapping["CheckCode", str]] = {
     "linked_to_launch": "call {module}.synchronize() before the profiler starts, or record fewer steps",
     "after_launch": "figures that depend on the order of host and GPU work are doubtful",
+    "starts": "each was taken to start at that call, or at the end of its stream's work before",
     "ends": "each was cut at the next start of its stream",
     "one_at_a_time": "figures that depend on the order of GPU work are doubtful",
     "operators_within_steps": "operators, labels, functions and collectives per step include those outside",
@@ -223,9 +238,18 @@ _GRAPHS_LOST: Final = (
 )
 
 
-def _remedy(check: "CheckCode", figures: Mapping[str, Any]) -> str | None:
+_IMPOSSIBLE: Final = (
+    "their records are in the file and have impossible times, so they were left out: profile again, or with another "
+    "version of PyTorch or of the GPU's driver"
+)
+
+
+def _remedy(check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str | None:
     text, place = _REMEDIES.get(check), figures.get("place")
     if place is not None:
-        is_of_graphs = check == "graph_launches_with_work" and place not in ("start", "end")
+        # A buffer that begins late or ends early loses a few launches; a graph that the profiler has not seen, most.
+        is_of_graphs = check == "graph_launches_with_work" and (place not in ("start", "end") or 2 * wrong > of)
         text = _GRAPHS_LOST if is_of_graphs else _WHERE_LOST[place]
+        if figures.get("impossible", 0) >= wrong:
+            text = _IMPOSSIBLE
     return None if text is None else text.replace("{module}", figures.get("module", ""))

@@ -22,9 +22,9 @@ def step_groups_in_words(groups: Iterable[Mapping[str, Any]], often: float | Non
     return "; ".join(words)
 
 
-def _period(every: int | None) -> str:
-    return "" if every is None else f" (one every {every})"
+def _period(steps: int | None) -> str:
+    return "" if steps is None else f" (one every {steps})"
 
 
 def _range(low: int, high: int) -> str:
-    return f"{'' if low == high else f'{low:,} to '}{fmt.plural(high, 'sync')}"
+    return f"{'' if low == high else f'{fmt.count(low)} to '}{fmt.plural(high, 'sync')}"

@@ -1,1 +1,1 @@
-"""What the workflow's rules and scripts ask, and what is done before the first job."""
+"""The Python side of the Snakemake workflow: the plan as its rules see it, checks of variants, records of results."""

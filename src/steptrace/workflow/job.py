@@ -1,9 +1,9 @@
-"""Runs a script of the workflow, and records what it has made.
+"""Runs a script of the workflow, and records the files that it has written.
 
     python -m steptrace.workflow.job TASK --log FILE -- SCRIPT.py|MODULE ARGUMENTS...
 
-TASK is the task's name in the plan (`steptrace.workflow.made.Task`). The script's output is printed and kept in the
-log. The process ends with Snakemake: if that is killed, nothing goes on writing beside the next call's jobs.
+TASK is the task's name in the plan (`steptrace.tasks.Task`). The script's output is printed and written to the log. If
+Snakemake is killed, this process ends too, so that it cannot write at the same time as the jobs of the next call.
 """
 
 import argparse
@@ -16,20 +16,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from steptrace.errors import EXIT_INTERRUPTED
+from steptrace.exit_codes import ExitCode
 from steptrace.processes import die_with, require_workflow
 from steptrace.tasks import read_task
 from steptrace.workflow.made import write_record
 
 
 class _Both:
-    """A stream that writes to two."""
+    """A stream that writes to a stream and to a log."""
 
     def __init__(self, stream: TextIO, log: TextIO) -> None:
         self._stream, self._log = stream, log
 
     def write(self, text: str) -> int:
-        """Write to both. A log on a full disk stops nothing."""
+        """Write to both. Errors of the log, such as a full disk, are ignored."""
         with contextlib.suppress(OSError):
             self._log.write(text)
         return self._stream.write(text)
@@ -83,7 +83,7 @@ def _run(command: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:  # while the script still imports
         sys.stderr.write("error: interrupted\n")
-        return EXIT_INTERRUPTED
+        return ExitCode.INTERRUPTED
     except Exception:
         traceback.print_exc()
         return 1

@@ -1,10 +1,10 @@
-"""Whether each result of the workflow still stands: it is whole, and was made of what the plan would make it of now.
+"""Decides whether each result of the workflow is up to date: complete, and made from what the plan would use now.
 
-What counts lies beside the results. A run's status.json, or the record of another task, holds the key of what made it
-(configuration, code, versions), a mark of each file, and the number of the attempt. The plan compares these with its
-own. Snakemake's records in `.snakemake/` only help: they may be removed, or belong to other results.
+The records lie beside the results. A run's status.json, or the record of another task, holds a key (digest of
+configuration, code, versions), a mark of each file, and the number of the attempt. The plan compares these with its
+own. Snakemake's records in `.snakemake/` are not relied on: they may be missing, or belong to other results.
 
-Reading changes nothing on the disk. A task that has to run again gets a new number of attempt, which is one of its
+Nothing here writes, except `write_record`. A task that has to run again gets a new attempt number, which is one of its
 rule's params.
 """
 
@@ -16,9 +16,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from steptrace.documents.base import File, field, read, write
-from steptrace.documents.run import FileMark, Status
+from steptrace.documents.run import Check, FileMark, Status
 from steptrace.errors import RecordError, SteptraceError
-from steptrace.record import STATUS_FILE, damaged, finished, is_as_marked, mark, read_status
+from steptrace.files import read_bytes
+from steptrace.run_folder import CHECK_RESULTS, STATUS_FILE, damaged, finished_check, is_as_marked, mark, read_status
 from steptrace.tasks import Task
 
 _RECORDS: Final = Path("results", ".cache", "made")
@@ -28,21 +29,21 @@ Reason = Literal["new", "failed", "changed", "damaged"]
 
 
 class Made(File, frozen=True, kw_only=True):
-    """The record of a task that made its outputs."""
+    """The record of a task that has written its outputs."""
 
-    key: Annotated[str, field("Digest of what it depends on, except the files that it reads.")]
+    key: Annotated[str, field("Digest of everything that the task depends on, except its input files.")]
     attempt: Annotated[int, field("Number of the attempt.")]
-    inputs: Annotated[dict[str, FileMark], field("The files that it has read.")]
-    outputs: Annotated[dict[str, FileMark], field("The files that it has made.")]
+    inputs: Annotated[dict[str, FileMark], field("The files that the task has read.")]
+    outputs: Annotated[dict[str, FileMark], field("The files that the task has written.")]
 
 
 class State(msgspec.Struct, frozen=True):
-    """What is known of a task.
+    """Whether a task has to run.
 
     Attributes:
-        attempt: as in `Task`.
-        reason: why it runs again; None if it need not.
-        file: the damaged file, if that is why.
+        attempt: number of the attempt that its outputs are from, or of the next one if it has to run.
+        reason: why it has to run; None if it is up to date.
+        file: the damaged file, if the reason is `damaged`.
     """
 
     attempt: int
@@ -50,30 +51,25 @@ class State(msgspec.Struct, frozen=True):
     file: Path | None = None
 
 
-def key_of(parts: Iterable[str]) -> str:
-    """One digest of several texts."""
-    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
-
-
 def record_file(task: Task) -> Path:
-    """Where a task's record is."""
+    """The path of a task's record."""
     if task.supervised:
         return Path(task.name, STATUS_FILE)
     return Path(task.outputs[0]) if task.parts is not None else _RECORDS / f"{task.name}.json"
 
 
 def state_of(task: Task) -> State:
-    """What a task's record and files say."""
+    """Whether a task has to run, from its record and its files."""
     file = record_file(task)
     record: Status | Made
     try:
         record = read_status(Path(task.name)) if task.supervised else read(file, Made)
     except RecordError:
         try:
-            content = file.read_bytes()
+            content = read_bytes(file)
         except OSError:
             return State(1, "new")
-        # Not the number of any earlier attempt, which can no longer be known.
+        # The last attempt's number is lost; the digest of the damaged record is a number that no attempt had.
         return State(int(hashlib.sha256(content).hexdigest()[:8], 16), "damaged", file)
     again = record.attempt + 1
     if isinstance(record, Status):
@@ -101,25 +97,26 @@ def state_of(task: Task) -> State:
 
 
 def _state_of_parts(task: Task, record: Made) -> State:
-    """Of a check of every variant: each of them has a status of its own."""
-    again, study, what = record.attempt + 1, Path(task.name).parent, Path(task.name).name
+    """The state of a task that checks every variant, from the status of each variant's check."""
+    again = record.attempt + 1
+    study = Path(task.name).parent
+    check = msgspec.convert(Path(task.name).name, Check)
     for variant, key in (task.parts or {}).items():
-        folder = study / variant / what
-        status = finished(folder)
+        status = finished_check(study / variant, check)
         if status is None:
-            return State(again, *_why_not(folder))
+            return State(again, *_why_not(study / variant / check, CHECK_RESULTS[check]))
         if status.key != key:
             return State(again, "changed")
     return State(record.attempt)
 
 
-def _why_not(folder: Path) -> tuple[Reason, Path | None]:
-    """Why a folder's status is not one of those that are finished."""
+def _why_not(folder: Path, result: str) -> tuple[Reason, Path | None]:
+    """Why a check does not count as finished, by its folder and the file that it leaves there."""
     try:
         status = read_status(folder)
     except SteptraceError:
         return "damaged", folder / STATUS_FILE
-    return ("damaged", damaged(folder, status)) if status.status == "ok" else ("failed", None)
+    return ("damaged", damaged(folder, status, result)) if status.status == "ok" else ("failed", None)
 
 
 def marks(paths: Iterable[str]) -> dict[str, FileMark]:
@@ -128,12 +125,12 @@ def marks(paths: Iterable[str]) -> dict[str, FileMark]:
     for path in map(Path, paths):
         if path.is_dir():
             files += sorted(each for each in path.rglob("*") if each.is_file())
-        elif path.is_file():  # a pipe has nothing to be marked
+        elif path.is_file():  # pipes are skipped
             files.append(path)
     return {str(file): mark(file) for file in files}
 
 
 def write_record(task: Task) -> None:
-    """Write the record of a task that has just made its outputs."""
+    """Write the record of a task that has just written its outputs."""
     inputs, outputs = marks(task.inputs), {} if task.parts is not None else marks(task.outputs)
     write(record_file(task), Made(key=task.key, attempt=task.attempt, inputs=inputs, outputs=outputs))

@@ -13,12 +13,81 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from steptrace.errors import TrainError
+from steptrace.operator_costs import OperatorCost, operator_cost
 from steptrace.root import ROOT
 
 #: The extension's Python side.
 EXTENSION: Final = ROOT / "ext" / "giou" / "python"
 
 _OPERATORS: Final = ("giou_loss", "giou_loss_backward", "box_giou", "box_giou_backward")
+
+
+#: Boxes that a warp computes together: it takes as long for one as for all of them.
+_WARP: Final = 32
+#: FLOP of one box by csrc/giou_math.h. A peak counts two FLOP for each instruction, and a division is about 8 of them.
+#: Forward there are 36 instructions and 2 divisions, backward 90 and 6.
+_FORWARD: Final = 2 * (36 + 2 * 8)
+_BACKWARD: Final = 2 * (90 + 6 * 8)
+_CORNERS: Final = 4
+
+
+def _computed(targets: Tensor, *, skips: bool) -> int:
+    """The boxes that warps compute: all, or those in the warps of which any box counts; all if no values are known."""
+    boxes = targets.numel() // _CORNERS
+    if not skips or targets.is_meta:
+        return boxes
+    counts = targets.reshape(-1, _CORNERS)[:, -1] > 0
+    warps = nn.functional.pad(counts, (0, -boxes % _WARP)).view(-1, _WARP)
+    return _WARP * int(warps.any(dim=1).sum())
+
+
+def _cost(each: int, computed: int, iterations: int, moved: float) -> OperatorCost:
+    return OperatorCost(flop=each * computed * iterations, bytes=moved, arithmetic="float32")
+
+
+def _size(*tensors: Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@operator_cost("steptrace_giou::box_giou")
+def box_cost(predictions: Tensor, targets: Tensor, conditional: bool = False, iterations: int = 1) -> OperatorCost:  # noqa: FBT001, FBT002 - the schema's order
+    """The cost of the article's kernel: with its branch, a warp none of whose boxes counts computes nothing."""
+    computed = _computed(targets, skips=conditional)
+    made = 2 * _size(predictions) // _CORNERS
+    read = computed * _CORNERS * predictions.element_size()
+    return _cost(_FORWARD, computed, iterations, _size(targets) + read + made)
+
+
+@operator_cost("steptrace_giou::box_giou_backward")
+def box_backward_cost(
+    grad: Tensor,
+    predictions: Tensor,
+    targets: Tensor,
+    conditional: bool = False,  # noqa: FBT001, FBT002 - the schema's order
+    iterations: int = 1,
+) -> OperatorCost:
+    """The cost of its gradient."""
+    computed = _computed(targets, skips=conditional)
+    read = computed * _CORNERS * predictions.element_size()
+    return _cost(_BACKWARD, computed, iterations, _size(grad, targets, predictions) + read)
+
+
+@operator_cost("steptrace_giou::giou_loss")
+def loss_cost(predictions: Tensor, targets: Tensor, iterations: int = 1) -> OperatorCost:
+    """The cost of the fused loss, which always skips boxes that do not count."""
+    computed = _computed(targets, skips=True)
+    read = computed * _CORNERS * predictions.element_size()
+    return _cost(_FORWARD, computed, iterations, _size(targets) + read)
+
+
+@operator_cost("steptrace_giou::giou_loss_backward")
+def loss_backward_cost(
+    grad: Tensor, predictions: Tensor, targets: Tensor, valid: Tensor, iterations: int = 1
+) -> OperatorCost:
+    """The cost of its gradient."""
+    computed = _computed(targets, skips=True)
+    read = computed * _CORNERS * predictions.element_size()
+    return _cost(_BACKWARD, computed, iterations, _size(grad, valid, targets, predictions) + read)
 
 
 class _ExtensionLoss(nn.Module):

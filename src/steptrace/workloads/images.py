@@ -174,12 +174,12 @@ def image_files(length: int, size: int, folder: Path) -> Path:
 
 def _write_once(files: Path, write: Callable[[Path], None]) -> None:
     with scratch_folder(files.parent) as scratch:
-        made = Path(scratch, files.name)
-        made.mkdir()
-        write(made)
-        (made / _DONE).touch()
+        folder = Path(scratch, files.name)
+        folder.mkdir()
+        write(folder)
+        (folder / _DONE).touch()
         try:
-            made.rename(files)
+            folder.rename(files)
         except OSError:
             if not (files / _DONE).exists():
                 raise  # another error than a faster process's folder

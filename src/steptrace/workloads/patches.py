@@ -33,9 +33,13 @@ class PatchNet(nn.Module):
         super().__init__()
         channels = [in_channels, width // 4, width // 2, width // 2, width]
         layers: list[nn.Module] = []
-        for index, (given, made) in enumerate(pairwise(channels)):
+        for index, (in_channels, out_channels) in enumerate(pairwise(channels)):
             stride = 2 if index else 1
-            layers += [nn.Conv2d(given, made, 3, stride=stride, padding=1), nn.GroupNorm(4, made), nn.GELU()]
+            layers += [
+                nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1),
+                nn.GroupNorm(4, out_channels),
+                nn.GELU(),
+            ]
         self.stem = nn.Sequential(*layers)
         self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)

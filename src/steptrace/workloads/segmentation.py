@@ -33,8 +33,10 @@ class SegmentationNet(nn.Module):
 class RandomMasks(Dataset[tuple[Tensor, Tensor]]):
     """Images of standard normal noise, each with a label map drawn uniformly from {-1, 0, ..., classes - 1}.
 
-    The label -1 means "ignore". Sample `i` depends on `seed` and `i` alone, so it is the same in every worker, in
-    every order and in every variant.
+    The label -1 means "ignore". With `kept` a pixel has that probability of a label that counts, drawn uniformly from
+    {0, ..., classes - 2}; all others are ignored. Without it the probability is (classes - 1) / (classes + 1).
+
+    Sample `i` depends on `seed` and `i` alone, so it is the same in every worker, in every order and in every variant.
 
     Args:
         length: number of samples.
@@ -42,9 +44,24 @@ class RandomMasks(Dataset[tuple[Tensor, Tensor]]):
         channels: channels of the image.
         classes: number of classes; the last one is the background.
         seed: a non-negative integer; another seed is another data set.
+        kept: the share of pixels whose label counts, from 0 to 1; None: labels are uniform, with ignore and background.
+
+    Raises:
+        ValueError: `kept` is not from 0 to 1.
     """
 
-    def __init__(self, length: int, image_size: int, channels: int = 3, classes: int = 10, seed: int = 0) -> None:
+    def __init__(
+        self,
+        length: int,
+        image_size: int,
+        channels: int = 3,
+        classes: int = 10,
+        seed: int = 0,
+        kept: float | None = None,
+    ) -> None:
+        if kept is not None and not 0 <= kept <= 1:
+            raise ValueError(f"kept is {kept}: expected a share of pixels, from 0 to 1")
+        self.kept = kept
         self.length = length
         self.image_size = image_size
         self.channels = channels
@@ -60,7 +77,10 @@ class RandomMasks(Dataset[tuple[Tensor, Tensor]]):
         random = np.random.default_rng([self.seed, index])
         size = (self.image_size, self.image_size)
         image = random.standard_normal((self.channels, *size), dtype=np.float32)
-        labels = random.integers(-1, self.classes, size)
+        if self.kept is None:
+            labels = random.integers(-1, self.classes, size)
+        else:
+            labels = np.where(random.random(size) < self.kept, random.integers(0, self.classes - 1, size), -1)
         return torch.from_numpy(image), torch.from_numpy(labels)
 
     def edge_cases(self) -> list[tuple[Tensor, Tensor]]:

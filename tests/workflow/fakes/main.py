@@ -1,4 +1,4 @@
-"""Stands in for `python -m steptrace.train`: leaves a run's files at once, or fails as its loss's `mode` says.
+"""Stands in for `python -m steptrace.lab` and the probe in it: leaves a record, or fails as its loss's `mode` says.
 
 It imports little: dozens of processes do so.
 """
@@ -14,15 +14,16 @@ from pathlib import Path
 
 import pace
 
+from steptrace.launch.events import RecordWritten, Started, Stepped, append
 from steptrace.workloads import fake_losses
 
-RUN = Path(pace.__file__).with_name("run.json")
+#: What a rank's record has to say.
+RECORD = {"rank": 0, "world_size": 1, "cwd": ".", "python": "3.11.0", "torch": "2.13.0", "cuda": None}
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--repeat", type=int)
     options = parser.parse_args(arguments)
 
@@ -30,7 +31,7 @@ def main(arguments=None):
     modes = re.findall(r"^  mode: (.+)$", options.config.read_text(), re.MULTILINE)
     mode = "ok" if Path("fixed").exists() else "".join(modes)
     with Path("runs.txt").open("a") as file:
-        file.write(f"train {options.out}\n")
+        file.write(f"train {options.config.parent}/run{options.repeat}\n")
     sys.stdout.write(f"timed {fake_losses.STEPS}/2\n")
     sys.stdout.flush()
     if mode == "raise":
@@ -44,7 +45,10 @@ def main(arguments=None):
     pace.wait()
     with Path("spans.txt").open("a") as file:
         file.write(f"train {start} {time.monotonic()} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
-    (options.out / "run.json").write_text(json.dumps({**json.loads(RUN.read_text()), "repeat": options.repeat}))
+    out = Path(json.loads(os.environ["STEPTRACE_LAUNCH"])["out"])
+    (out / "rank0.json").write_text(json.dumps(RECORD))
+    for event in (Started(), Stepped(), RecordWritten(0, 1, "complete")):
+        append(out, event)
     return 0
 
 

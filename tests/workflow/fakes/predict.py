@@ -12,9 +12,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--gpu", default="")
     options = parser.parse_args(arguments)
     with Path("runs.txt").open("a") as file:
-        file.write(f"predict {options.out}\n")
+        file.write(f"predict {options.out} {options.gpu}".rstrip() + "\n")
     config = yaml.safe_load(options.config.read_text())
     assert config["device"] == "cuda"
     if config["loss"].get("mode") == "unpredictable":

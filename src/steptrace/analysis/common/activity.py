@@ -1,7 +1,7 @@
-"""When a GPU was busy, by class of work, and how much of it.
+"""The spans in which a GPU was busy, by class of work, and how many of its multiprocessors had work.
 
-A GPU's busy time is over all its streams, by class of work (compute, comm, memory): each is the union of its
-activities, so concurrent work on several streams counts once.
+Busy time is over all streams of a GPU. The time of a class of work (compute, comm, memory) is the union of its
+activities, so that concurrent work on several streams counts once.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from steptrace import intervals
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import spans_of, start_end
-from steptrace.trace.model import Trace, once
+from steptrace.trace.model import Trace, launched_at, once
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Activity:
 def activity(trace: Trace) -> Activity:
     """The busy spans of the analysed GPU by class; none without one."""
     kernels = trace.kernels[["ts", "dur", "kind"]][(trace.kernels["device"] == trace.device).to_numpy()]
-    every = spans_of(kernels)
+    spans = spans_of(kernels)
     kind = kernels["kind"].to_numpy(dtype=object)
-    compute, comm, memory = (intervals.union(every[kind == name]) for name in ("compute", "comm", "memory"))
-    return Activity(len(kernels), intervals.union(every), compute, comm, memory)
+    compute, comm, memory = (intervals.union(spans[kind == name]) for name in ("compute", "comm", "memory"))
+    return Activity(len(kernels), intervals.union(spans), compute, comm, memory)
 
 
 @once
 def left_over(trace: Trace) -> NDArray[np.bool_]:
-    """Which of `kernels` the analysed GPU did for steps before the recorded ones: no launch, before all that has one.
+    """A mask of the analysed GPU's work for steps before the recorded ones.
 
-    A host that runs ahead leaves such work. It is no work of the recorded steps, so no figure per step counts it; a
-    trace without steps has none.
+    It is the work without a launch that comes before all work with one: a host that runs ahead leaves such work to the
+    GPU. No figure per step counts it. A trace without steps has none.
     """
     work = trace.kernels
     here = (work["device"] == trace.device).to_numpy()
@@ -58,10 +58,26 @@ def left_over(trace: Trace) -> NDArray[np.bool_]:
     return earlier
 
 
-def sm_weighted_ns(trace: Trace, start: int, end: int) -> float | None:
-    """How much of a window's time the GPU's multiprocessors had a block to run, in ns.
+@once
+def outside_steps(trace: Trace) -> NDArray[np.bool_]:
+    """A mask of the GPU work that is of no step: work left over, and work launched before or after all steps.
 
-    Weighted by the share of them that had. None if the blocks of some kernel are unknown.
+    Such work is outside the time that figures per step divide. A trace without steps has none.
+    """
+    outside = left_over(trace)
+    if not len(trace.steps):
+        return outside
+    launched = launched_at(trace)
+    first = int(trace.steps["ts"].min())
+    last = int((trace.steps["ts"] + trace.steps["host_dur"]).max())
+    result: NDArray[np.bool_] = outside | ((launched >= 0) & ((launched < first) | (launched >= last)))
+    return result
+
+
+def sm_weighted_ns(trace: Trace, start: int, end: int) -> float | None:
+    """The time of a window in ns, weighted by the share of the GPU's multiprocessors that had a block to run.
+
+    It is None if the blocks of some kernel are unknown.
     """
     blocks = _blocks_in_time(trace)
     if blocks is None:

@@ -16,8 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
-from steptrace.analysis.common.activity import left_over
-from steptrace.analysis.common.registry import table
+from steptrace.analysis.common.activity import outside_steps
+from steptrace.analysis.common.registry import table, without_rows_of
 from steptrace.compiled import compiled
 from steptrace.documents.base import Document, field, key, reference
 from steptrace.documents.table import frame_of, validate
@@ -48,7 +48,7 @@ class CallTreeRow(Document, frozen=True):
     kernels: Annotated[int | None, field("GPU activities launched inside; null without a GPU.")]
     device_ns: Annotated[int | None, field("Their lengths, summed; null without a GPU.")]
     device_self_ns: Annotated[
-        int | None, field("What of it no operator, label or frame further in launched; null without a GPU.")
+        int | None, field("The part that no operator, label or frame further in launched; null without a GPU.")
     ]
     forward: Annotated[int | None, field("Row of this table: the forward operator of a backward one.")]
 
@@ -78,7 +78,7 @@ def call_tree(trace: Trace) -> pd.DataFrame:
     of_op = row_numbers(trace.ops["forward"])
     forward = np.full(len(parent), -1, dtype=np.int32)
     forward[is_op] = take(np.flatnonzero(is_op), of_op)
-    kernels, device, own = _gpu_work(trace, kind, parent, events["size"])
+    kernels, device, device_self = _gpu_work(trace, kind, parent, events["size"])
     table = pd.DataFrame(
         {
             "kind": text(kind, pd.Index(list(KINDS), dtype=object)),
@@ -93,7 +93,7 @@ def call_tree(trace: Trace) -> pd.DataFrame:
             "host_self_ns": events["own"],
             "kernels": kernels,
             "device_ns": device,
-            "device_self_ns": own,
+            "device_self_ns": device_self,
             "forward": references(forward),
         },
         copy=False,
@@ -116,10 +116,10 @@ def tree_of(tables: Sequence[pd.DataFrame]) -> dict[str, NDArray[Any]]:
     parent (-1 for none), `depth` the number of its ancestors and `size` the number of rows of its subtree, itself
     included. `host` is its length, cut off at the end of its parent; `own` is `host` less its children's.
     """
-    given = [[table[name].to_numpy(dtype=np.int64) for name in ("thread", "ts", "dur")] for table in tables]
+    recorded = [[table[name].to_numpy(dtype=np.int64) for name in ("thread", "ts", "dur")] for table in tables]
     tree = {name: np.empty(sum(map(len, tables)), dtype=dtype) for name, dtype in _TREE.items()}
-    nothing = [[np.empty(0, dtype=np.int64)] * 3] * (4 - len(given))
-    arrays = [np.ascontiguousarray(column) for columns in (*given, *nothing) for column in columns]
+    nothing = [[np.empty(0, dtype=np.int64)] * 3] * (4 - len(recorded))
+    arrays = [np.ascontiguousarray(column) for columns in (*recorded, *nothing) for column in columns]
     compiled.call_tree(*arrays, *tree.values())
     return tree
 
@@ -144,6 +144,7 @@ def kernel_nodes(trace: Trace) -> Ints:
 
 @table("kernel_origins", KernelOrigin)
 @once
+@without_rows_of("kernels", KernelOrigin)
 def kernel_origins(trace: Trace) -> pd.DataFrame:
     """Operator, label and source line of each GPU activity: the table `kernel_origins`.
 
@@ -164,13 +165,13 @@ def kernel_origins(trace: Trace) -> pd.DataFrame:
 def device_time_by(trace: Trace, keys: list[str]) -> pd.DataFrame:
     """GPU activities by some columns of `kernel_origins`, the most time first; unknown values are a group too.
 
-    Work left over from steps before the recorded ones is none of theirs.
+    Work left over from steps before the recorded ones is not counted.
 
     Returns the keys, `kernels` (count), `device_ns` (lengths, summed over all streams), `backward_ns` (its part in the
     backward pass) and `share` (of the sum over all groups, 0 to 1).
     """
-    own = ~left_over(trace)
-    dur, origins = trace.kernels["dur"].to_numpy()[own], kernel_origins(trace)[own]
+    in_steps = ~outside_steps(trace)
+    dur, origins = trace.kernels["dur"].to_numpy()[in_steps], kernel_origins(trace)[in_steps]
     backward = origins["phase"].to_numpy(dtype=object) == "backward"
     work = origins[keys].assign(kernels=1, device_ns=dur, backward_ns=np.where(backward, dur, 0))
     table = work.groupby(keys, dropna=False, sort=True).sum().reset_index()
@@ -189,12 +190,12 @@ def inside_same(key: Rows, size: Rows) -> Mask:
 def _names(tables: Sequence[pd.DataFrame], kind: NDArray[np.int8]) -> Any:
     """The names of the events of some tables in the order of their tree, as one categorical."""
     parts = [table["name"].astype("category") for table in tables]
-    every = union_categoricals([part.iloc[:0] for part in parts]).categories
-    codes = np.empty(len(kind), dtype=np.min_scalar_type(-len(every) - 1))
+    names = union_categoricals([part.iloc[:0] for part in parts]).categories
+    codes = np.empty(len(kind), dtype=np.min_scalar_type(-len(names) - 1))
     for number, part in enumerate(parts):
-        place = every.get_indexer(part.cat.categories)
+        place = names.get_indexer(part.cat.categories)
         codes[kind == number] = place[part.cat.codes.to_numpy()] if len(place) else -1
-    return pd.Categorical.from_codes(codes, categories=every)
+    return pd.Categorical.from_codes(codes, categories=names)
 
 
 def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) -> tuple[Any, ...]:
@@ -207,12 +208,14 @@ def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) ->
     linked = np.flatnonzero(node >= 0)
     node, time = node[linked], trace.kernels["dur"].to_numpy()[linked]
     # A call's time counts as self time of the operator, label or frame right around it, too.
-    own = np.zeros(len(kind), dtype=np.int64)
-    np.add.at(own, node, time)
+    self_time = np.zeros(len(kind), dtype=np.int64)
+    np.add.at(self_time, node, time)
     owner = parent[node]
     while (inner := (owner >= 0) & is_call[owner]).any():
         owner[inner] = parent[owner[inner]]
-    np.add.at(own, owner[owner >= 0], time[owner >= 0])
+    np.add.at(self_time, owner[owner >= 0], time[owner >= 0])
     number = sum_subtrees(node, np.ones(len(node), dtype=np.int64), size).astype(np.int32)
-    every = np.zeros(len(kind), dtype=bool)
-    return tuple(pd.arrays.IntegerArray(v, every) for v in (number, sum_subtrees(node, time, size), own))
+    nothing_missing = np.zeros(len(kind), dtype=bool)
+    return tuple(
+        pd.arrays.IntegerArray(v, nothing_missing) for v in (number, sum_subtrees(node, time, size), self_time)
+    )

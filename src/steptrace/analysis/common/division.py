@@ -19,7 +19,7 @@ from steptrace.analysis.common.gaps import CAUSES, gap_causes, loader_spans
 from steptrace.analysis.common.labels import labelled_parts, unlabelled_parts
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import spans_of
-from steptrace.trace.model import Trace, once
+from steptrace.trace.model import Trace, launched_at, once
 from steptrace.trace.names import HOST_PARTS
 
 BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
@@ -54,13 +54,15 @@ def divide(window: Spans, sets: Iterable[tuple[str, Spans]], rest: str, parts: t
         rest: the part for time in none of the sets.
         parts: all parts, in display order.
     """
-    left, own = window, list[tuple[str, Spans]]()
+    left, spans_of_parts = window, list[tuple[str, Spans]]()
     for name, spans in sets:
-        own.append((name, intervals.intersect(spans, left)))
-        left = intervals.subtract(left, own[-1][1])
-    own.append((rest, left))
-    spans = np.concatenate([claimed for _, claimed in own])
-    part = np.repeat([parts.index(name) for name, _ in own], [len(claimed) for _, claimed in own]).astype(np.int8)
+        spans_of_parts.append((name, intervals.intersect(spans, left)))
+        left = intervals.subtract(left, spans_of_parts[-1][1])
+    spans_of_parts.append((rest, left))
+    spans = np.concatenate([claimed for _, claimed in spans_of_parts])
+    part = np.repeat(
+        [parts.index(name) for name, _ in spans_of_parts], [len(claimed) for _, claimed in spans_of_parts]
+    ).astype(np.int8)
     order = np.argsort(spans[:, 0], kind="stable")
     return Division(parts, spans[order], part[order])
 
@@ -90,12 +92,14 @@ def gpu_window(trace: Trace) -> tuple[int, int]:
     """Start and end of the window for a GPU's shares: all steps, or without any the GPU's span.
 
     Steps overlap where the host runs ahead of the GPU; the window holds every instant once, so its length over the
-    number of steps is the step time. Work left over from earlier steps is excluded.
+    number of steps is the step time. Work left over from earlier steps is excluded, and what was launched before the
+    first step.
     """
     if len(trace.steps) == 0:
         return activity(trace).span
     first, end = trace.steps_span
-    earlier = trace.kernels[left_over(trace)]
+    launched = launched_at(trace)
+    earlier = trace.kernels[left_over(trace) | ((launched >= 0) & (launched < first))]
     return min(max(first, int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) else 0), end), end
 
 
@@ -114,18 +118,20 @@ def _labelled(trace: Trace) -> dict[str, Spans]:
     chosen = labelled_parts(trace, in_steps=True)
     names = HOST_PARTS if "forward" in set(chosen["name"]) else sorted(set(chosen["name"].astype(str)))
     rows = {name: chosen[(chosen["name"] == name).to_numpy()] for name in names}
-    return {name: intervals.union(spans_of(own)) for name, own in rows.items()}
+    return {name: intervals.union(spans_of(labels_of_part)) for name, labels_of_part in rows.items()}
 
 
 def _unlabelled(trace: Trace, labelled: Mapping[str, Spans]) -> dict[str, Spans]:
-    """The parts of another loop's steps: by its labels, else by PyTorch's own labels and operators.
+    """The parts of another loop's steps: by its labels, or without labels by PyTorch's own labels and operators.
 
     The forward pass, with the loss, reaches from the part before (or the step's start) to the backward pass.
     """
-    own: dict[str, list[tuple[int, int]]] = {}
+    spans_of_parts: dict[str, list[tuple[int, int]]] = {}
     for start, end, name in unlabelled_parts(trace):
-        own.setdefault(name, []).append((start, end))
-    parts = {name: intervals.union(np.array(spans, dtype=np.int64)) for name, spans in own.items()} | {**labelled}
+        spans_of_parts.setdefault(name, []).append((start, end))
+    parts = {name: intervals.union(np.array(spans, dtype=np.int64)) for name, spans in spans_of_parts.items()} | {
+        **labelled
+    }
     if "backward" not in parts:
         return parts
     edges = np.sort(np.concatenate([trace.steps["ts"].to_numpy(), *(spans[:, 1] for spans in parts.values())]))

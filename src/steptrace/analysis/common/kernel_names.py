@@ -9,7 +9,7 @@ from steptrace.format import clipped
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
 _RETURN_TYPE = re.compile(r"^(?:void|float|int|bool|unsigned int)\s+")
-#: Kernels named only by their loop, and kernels with meaningless names.
+#: Names that say only how a kernel loops, and names without meaning.
 _LOOP = re.compile(r"elementwise|reduce_kernel|foreach|multi_tensor_apply")
 _NAMELESS = frozenset({"Kernel", "Kernel2", "kernel", "kernel2", "device_kernel", "globalKernel"})
 #: Template arguments that name the computation.
@@ -17,16 +17,16 @@ _FUNCTOR = re.compile(r"\w*Functor\w*|\w+Ops?\b")
 _WRAPPERS = frozenset({"UnaryFunctor", "BinaryFunctor", "BUnaryFunctor", "AUnaryFunctor", "OpType", "ReduceOp"})
 _FIRST_ARGUMENT = re.compile(r"<(?:\s*\d+,)*\s*(?:\w+::)*(?:gpu_kernel_impl\w*<(?:\w+::)*)?(\w+)")
 _SHORT = 60
-#: Most characters of the part that distinguishes two kernels; longer ones lose their middle.
+#: Most characters of the part that distinguishes two kernels; a longer part loses its middle.
 _LONGEST_PART = 30
-#: First arguments that repeat the name, and namespaces without information.
+#: First template arguments that say nothing of the computation, and namespaces without information.
 _PLAIN_TYPES = frozenset(
     {"float", "double", "int", "long", "bool", "char", "short", "unsigned", "half", "__half", "float2", "__nv_bfloat16"}
 )
-_SILENT_SPACES = frozenset({"at", "native", "impl", "internal", "detail", "std", "type"})
-#: What a name is made of, and such parts as tell nothing. A lambda's number is none.
+_PLAIN_NAMESPACES = frozenset({"at", "native", "impl", "internal", "detail", "std", "type"})
+#: Tokens of a kernel name, and tokens to ignore. The number of a lambda is no token.
 _WORD = re.compile(r"(?<![#A-Za-z0-9])[A-Za-z0-9]+")
-_SILENT = _SILENT_SPACES | {"c10", "cuda", "anonymous", "namespace", "void", "const", "TensorIteratorBase"}
+_IGNORED = _PLAIN_NAMESPACES | {"c10", "cuda", "anonymous", "namespace", "void", "const", "TensorIteratorBase"}
 
 
 def short_name(name: str) -> str:
@@ -53,15 +53,15 @@ def full_short_name(name: str) -> str:
     elif _LOOP.search(short):
         arguments = plain[plain.find(short) + len(short) :]
         functor = next((f for f in _FUNCTOR.findall(arguments) if f not in _WRAPPERS), None)
-        if telling := functor or _first_argument(plain):
-            short = f"{short} [{telling}]"
+        if computation := functor or _first_argument(plain):
+            short = f"{short} [{computation}]"
     return short
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """The short name of each of a table's kernels; of different kernels with the same one, with what tells them apart.
+    """The short name of each of these kernels; kernels that share one get what distinguishes them in angle brackets.
 
-    That is the words and numbers of their full names that not all have: `CatArrayBatchedCopy <128, 1>` beside
+    Those are the words and numbers of the full name that the others lack: `CatArrayBatchedCopy <128, 1>` beside
     `CatArrayBatchedCopy <64>`.
     """
     alike: dict[str, list[str]] = {}
@@ -70,15 +70,16 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     result = {}
     for short, group in alike.items():
         words = [dict.fromkeys(_WORD.findall(name)) for name in group]
-        shared = set.intersection(*map(set, words)) | _SILENT
-        for name, own in zip(group, words, strict=True):
-            part, full = ", ".join(word for word in own if word not in shared), full_short_name(name)
+        shared = set.intersection(*map(set, words)) | _IGNORED
+        for name, tokens in zip(group, words, strict=True):
+            part = ", ".join(token for token in tokens if token not in shared)
+            full = full_short_name(name)
             both_ends = full if len(full) <= _SHORT else clipped(full, _SHORT - _LONGEST_PART)
             result[name] = f"{both_ends} <{clipped(part, _LONGEST_PART)}>" if part and len(group) > 1 else short
     # Names that are still equal get numbers.
-    often, before = Counter(result.values()), Counter[str]()
+    uses, before = Counter(result.values()), Counter[str]()
     for name, text in result.items():
-        if often[text] > 1:
+        if uses[text] > 1:
             before[text] += 1
             result[name] = f"{text} #{before[text]}"
     return result
@@ -87,8 +88,8 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 def _with_namespace(bare: str) -> str:
     """A name with its informative namespaces: `gemvx::kernel`."""
     *spaces, last = bare.split()[-1].split("::")
-    telling = [space for space in spaces if space and space not in _SILENT_SPACES]
-    return "::".join([*telling[-1:], last])
+    informative = [space for space in spaces if space and space not in _PLAIN_NAMESPACES]
+    return "::".join([*informative[-1:], last])
 
 
 def _first_argument(plain: str) -> str | None:

@@ -80,8 +80,8 @@ def label_of_kernels(trace: Trace) -> Ints:
     innermost, *others = _around_launches(trace)
     for on_behalf in others:
         innermost = np.where(innermost < 0, on_behalf, innermost)
-    own: Ints = _own(trace)[innermost]
-    return own
+    labels: Ints = _own(trace)[innermost]
+    return labels
 
 
 def work_in_labels(trace: Trace) -> tuple[Ints, Ints]:
@@ -105,8 +105,11 @@ def work_in_labels(trace: Trace) -> tuple[Ints, Ints]:
 
 @once
 def _around_launches(trace: Trace) -> list[Ints]:
-    """For each activity the innermost label around its launch, -1 for none: on the thread that launched it, then,
-    if another training thread did, on each thread that marks steps."""
+    """For each activity the innermost label around its launch, -1 for none.
+
+    The first array is of labels on the launching thread. One more for each thread that marks steps follows: it holds
+    that thread's label at the time of the launch, for work that another training thread launched.
+    """
     labels = trace.labels
     launch = row_numbers(trace.kernels["launch"])
     time = take(trace.launches["ts"].to_numpy(), launch)
@@ -115,9 +118,11 @@ def _around_launches(trace: Trace) -> list[Ints]:
     around = [intervals.enclosing(*nesting, thread, time)]
     training = take(trace.threads["training"].to_numpy(dtype=np.int64), thread) == 1
     for marking in pd.unique(trace.steps["thread"]):
-        others = np.flatnonzero(training & (thread != marking))
+        on_others = np.flatnonzero(training & (thread != marking))
         on_behalf = np.full(len(launch), -1, dtype=np.int64)
-        on_behalf[others] = intervals.enclosing(*nesting, np.full(len(others), marking, dtype=np.int64), time[others])
+        on_behalf[on_others] = intervals.enclosing(
+            *nesting, np.full(len(on_others), marking, dtype=np.int64), time[on_others]
+        )
         around.append(on_behalf)
     return around
 
@@ -127,8 +132,8 @@ def _around_launches(trace: Trace) -> list[Ints]:
 def label_times(trace: Trace) -> pd.DataFrame:
     """Each label with its time on host and GPU, the most host time first (table `label_times`)."""
     labels = trace.labels
-    own = _own(trace)
-    rows = np.flatnonzero(own[:-1] == np.arange(len(labels)))
+    label_rows = _own(trace)
+    rows = np.flatnonzero(label_rows[:-1] == np.arange(len(labels)))
     number, names = pd.factorize(labels["name"].astype(object).iloc[rows], sort=True)
     label = np.full(len(labels) + 1, -1, dtype=np.int64)
     label[rows] = number
@@ -163,7 +168,9 @@ def _own(trace: Trace) -> Ints:
 
 def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, Ints]:
     labels = trace.labels
-    (ts, end), thread, threads = start_end(labels), labels["thread"].to_numpy(), len(trace.threads)
+    (ts, end) = start_end(labels)
+    thread = labels["thread"].to_numpy()
+    threads = len(trace.threads)
     # Only the pairs of label and thread that occur: all of them would be far more than there are events.
     pairs, pair = np.unique(label[rows] * threads + thread[rows], return_inverse=True)
     by_thread = intervals.measure_by_group(pair, ts[rows], end[rows], len(pairs))
@@ -190,9 +197,9 @@ def _device_times(trace: Trace, label: Ints, count: int) -> dict[str, Any]:
     kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
     holder = holder[kernel]
     start, end = start_end(trace.kernels)
-    own = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
+    self_ns = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
     holder, kernel = work_in_labels(trace)
     # With a label inside itself, each activity counts once.
     belongs, kernel = np.unique(np.column_stack([label[holder], kernel]), axis=0).T
     inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
-    return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, own), strict=True))
+    return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, self_ns), strict=True))

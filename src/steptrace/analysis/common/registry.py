@@ -8,21 +8,23 @@ Example:
     def copies(trace: Trace) -> pd.DataFrame: ...
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import pandas as pd
 
 from steptrace.documents.base import Document
 from steptrace.documents.subject import Absence, Subject, is_empty, subjects_of
 from steptrace.documents.summary import TraceSummary
+from steptrace.documents.table import frame_of
 from steptrace.documents.table import rows as rows_of
 from steptrace.trace.model import Trace
 
 TableFunction = Callable[[Trace], pd.DataFrame]
 PartFunction = Callable[[Trace], Any]
-#: Says why there is nothing to say of a subject, where that is not what its entry says; None where that is no loss.
+#: Returns why there is nothing to say of a subject, if that is not what its entry says; None where that is no loss.
 AbsenceFunction = Callable[[Trace], Absence | None]
 
 _Table = TypeVar("_Table", bound=TableFunction)
@@ -68,11 +70,36 @@ def table(name: str, rows: type[Document] | None = None, *, of_call_tree: bool =
     return attach
 
 
-def reads(name: str) -> Callable[[_Part], _Part]:
-    """Say that a function reads a table with a row for each event, which is not needed once it has.
+def without_rows_of(name: str, rows: type[Document]) -> Callable[[_Table], _Table]:
+    """Declare that a table has no rows if one of the trace's own tables has none; its function is not called then.
 
-    `analyze` calls the function as soon as the table is written, and then forgets the table: such tables kept beside
-    one another were its peak of memory. The function is to remember its result, by `once`.
+    Computing an empty table takes pandas milliseconds, which add up to minutes for many small traces.
+
+    Args:
+        name: of the trace's table, such as `kernels`.
+        rows: the type of the rows of the table that the function makes.
+    """
+
+    def attach(compute: _Table) -> _Table:
+        @functools.wraps(compute)
+        def table_of(trace: Trace) -> pd.DataFrame:
+            return compute(trace) if len(getattr(trace, name)) else _empty(rows)
+
+        return cast("_Table", table_of)
+
+    return attach
+
+
+@functools.cache
+def _empty(rows: type[Document]) -> pd.DataFrame:
+    return frame_of(rows)
+
+
+def reads(name: str) -> Callable[[_Part], _Part]:
+    """Declare that a function reads a large table (a row for each event) that nothing needs afterwards.
+
+    `analyze` calls the function as soon as the table is written, and then forgets the table: several such tables at
+    once were its peak of memory. The function must remember its result, by `once`.
 
     Args:
         name: of the table, which may be attached later.
@@ -140,7 +167,7 @@ def parts_of(trace: Trace) -> dict[str, Any]:
     if missing := [subject.name for subject in subjects_of(TraceSummary) if subject.name not in _parts]:
         raise NotImplementedError(f"no module of steptrace.analysis computes {', '.join(missing)}")
     values = {name: compute(trace) for name, compute in _parts.items()}
-    absent = {one.name: _why(trace, one) for one in subjects_of(TraceSummary) if is_empty(values[one.name])}
+    absent = {entry.name: _why(trace, entry) for entry in subjects_of(TraceSummary) if is_empty(values[entry.name])}
     return values | {"absent": absent}
 
 

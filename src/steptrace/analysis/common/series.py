@@ -27,7 +27,7 @@ def time_held(instants: Ints) -> Ints:
 
 
 def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) -> NDArray[Any]:
-    """Of each group the smallest value not exceeded for a share of its weight; means nothing without weight.
+    """The smallest value of each group that is not exceeded for a share of the group's weight.
 
     Args:
         values: the values; at least one.

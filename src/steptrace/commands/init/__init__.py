@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.commands.console import show, writing_to
+from steptrace.documents.answers import InitAnswer
+from steptrace.exit_codes import ExitCode
 from steptrace.output_folder import require_free
 from steptrace.root import ROOT
 
 _FILES: Final = Path(__file__).parent / "files"
+_README: Final = Path("README.md")
 _PROFILE: Final = Path("profiles", "default", "config.yaml")
 
 
@@ -18,7 +21,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Write a Snakefile and a configuration with two studies: one of a command, train.py, and one of classes in "
         "plugins/. Then `snakemake --cores all` in that folder trains their variants and writes the pages; no checkout "
-        "of steptrace is needed. Nothing that is already there is changed."
+        "of steptrace is needed. README.md there says what each file is. Nothing that is already there is changed."
     )
     command.add_argument(
         "folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="made if missing; default: ."
@@ -31,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     ours = (file for file in sorted(_FILES.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
     sources = {file.relative_to(_FILES): file for file in ours}
     sources[_PROFILE] = ROOT / _PROFILE
+    if (folder / _README).exists():  # of the project that the studies are added to
+        del sources[_README]
     # With its dot, .gitignore would apply to our own sources.
     targets = {folder / (".gitignore" if str(name) == "gitignore" else name): file for name, file in sources.items()}
     require_free(folder, [target.relative_to(folder) for target in targets])
@@ -39,5 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
     next_step = f"{'' if folder == Path() else f'cd {folder} && '}snakemake --cores all"
-    show(arguments, {"files": list(targets), "next": next_step}, "\n".join([*map(str, targets), f"next: {next_step}"]))
-    return 0
+    answer = InitAnswer(files=tuple(map(str, targets)), next=next_step)
+    takes = "the two studies take some minutes on a laptop; a line after each run says how long it still takes"
+    show(arguments, answer, [*answer.files, takes, f"next: {next_step}"])
+    return ExitCode.DONE

@@ -1,7 +1,7 @@
-"""Found first on PYTHONPATH by every Python process that `steptrace run` starts; asks nothing but the standard library.
+"""Every Python process that `steptrace run` starts imports this, since its folder is first on PYTHONPATH.
 
-It makes steptrace importable, in whatever environment, and lets the probe in once PyTorch is imported. A process that
-never imports PyTorch only leaves the mark that it was here.
+It makes steptrace importable in any environment, and puts the probe into the process once PyTorch is imported. In a
+process that never imports PyTorch it only reports that the process has started. It needs the standard library only.
 """
 
 import atexit
@@ -13,21 +13,25 @@ import os
 import sys
 import traceback
 
-_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is not imported for its sake
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - without the time to import pathlib
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120
 
 
-def _mark(what: str, text: str = "") -> None:
-    """Leave a file for the launcher; a folder that is gone means that nobody asks any longer."""
+def _tell(event: str, **fields: str) -> None:
+    """Append an event for the launcher, as `steptrace.launch.events.append` does; do nothing if the folder is gone."""
+    line = json.dumps({"event": event, "pid": os.getpid(), **fields}, ensure_ascii=False)
     try:
-        with open(os.path.join(_SETTINGS["out"], f"{what}.{os.getpid()}"), "w", encoding="utf-8") as file:  # noqa: PTH118, PTH123
-            file.write(text)
+        file = os.open(os.path.join(_SETTINGS["out"], "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)  # noqa: PTH118
+        try:
+            os.write(file, f"\n{line}\n".encode(errors="replace"))
+        finally:
+            os.close(file)
     except OSError:
         pass
 
 
 class _Steptrace(importlib.abc.MetaPathFinder):
-    """Finds the package `steptrace` that this file belongs to, and no other package of its environment."""
+    """Finds the package `steptrace` that this file belongs to, and no other package beside it."""
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
         if name != "steptrace":
@@ -37,16 +41,16 @@ class _Steptrace(importlib.abc.MetaPathFinder):
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Lets the probe in once torch is whole, not while it is still importing itself.
+    """Puts the probe into the process once torch is fully imported.
 
-    Many libraries ask whether there is a torch, by `importlib.util.find_spec`, before anybody imports it.
+    A search alone is no import: many libraries call `importlib.util.find_spec("torch")` to see if it is installed.
     """
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         if name != "torch":
             return None
-        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        finders = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
         if spec is None or spec.loader is None or "exec_module" in getattr(spec.loader, "__dict__", ["exec_module"]):
             return spec
         execute = spec.loader.exec_module
@@ -54,7 +58,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
         def exec_module(module):  # type: ignore[no-untyped-def]
             if self in sys.meta_path:  # the program may have changed the list
                 sys.meta_path.remove(self)
-            vars(spec.loader).pop("exec_module", None)  # as it was
+            vars(spec.loader).pop("exec_module", None)  # the loader is as before
             execute(module)
             _install()
 
@@ -65,20 +69,21 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 def _install() -> None:
     try:
         if sys.version_info < (3, 11):  # noqa: UP036 - the program's interpreter need not be the launcher's
-            _mark("failed", f"the program runs Python {sys.version.split()[0]}, and the probe needs 3.11 or later")
+            version = sys.version.split()[0]
+            _tell("ProbeFailed", error=f"the program runs Python {version}, and the probe needs 3.11 or later")
             return
-        from steptrace.launch.probe import install
+        from steptrace.launch.install import install
 
         install(_SETTINGS)
-    except (Exception, SystemExit):  # the program must not fail for want of a measurement
-        _mark("failed", traceback.format_exc())
+    except (Exception, SystemExit):  # the program must run, even if it cannot be measured
+        _tell("ProbeFailed", error=traceback.format_exc())
 
 
 def _look_at_error() -> None:
-    """Tell the launcher which module the program's interpreter lacks, if that has ended it."""
+    """If the process ends because its interpreter lacks a module, report the module to the launcher."""
     error = getattr(sys, "last_value", None)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        _mark("lacks", json.dumps({"module": error.name, "python": sys.executable}))
+        _tell("ModuleMissing", module=error.name, python=sys.executable)
 
 
 def _run_own() -> None:
@@ -92,7 +97,7 @@ def _run_own() -> None:
 
 _SETTINGS = json.loads(os.environ.get("STEPTRACE_LAUNCH") or "{}")
 if _SETTINGS and os.path.isdir(_SETTINGS["out"]) and not os.path.exists(os.path.join(_SETTINGS["out"], "over")):  # noqa: PTH110, PTH112, PTH118
-    _mark("started")
+    _tell("Started")
     atexit.register(_look_at_error)
     sys.meta_path[:0] = [_Steptrace(), _AfterTorch()]
 _run_own()

@@ -4,99 +4,157 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding
 from steptrace.documents.run import is_simulated
 from steptrace.findings.estimated import estimated_gpus, leads
-from steptrace.format import enumeration
-from steptrace.report.page.markup import Html, render
+from steptrace.findings.recommended import ABOUT_THE_METHOD
+from steptrace.findings.registry import claim_at_start, with_present_words
+from steptrace.format import duration_ns, enumeration
+from steptrace.report.page.markup import Html, place, render
+from steptrace.words.finding import gain_text
 
-#: How many recommendations stand at the top; the section `Findings` has all.
-MOST_FINDINGS: Final = 3
-
-#: So many rules' findings stand open; the others fold.
+#: The findings of this number of rules are open; the others are folded.
 _MOST_SHOWN: Final = 3
-#: Findings shown in full under one rule and advice; of others only the variants are named.
+#: The most findings that are shown in full under one rule and advice; of the others only the variants are named.
 _MOST_SHOWN_IN_FULL: Final = 6
-#: Rules about how something was measured: they stand behind the others.
-ABOUT_THE_METHOD: Final = frozenset({"noise", "profiler_overhead", "environments_differ"})
+#: Rules whose findings have no cost, so that none is missing.
+_UNPRICED: Final = ABOUT_THE_METHOD | {ANSWER, PREDICTED_SYNCS}
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A finding that several variants have in common, told of the one where it costs most.
+
+    Attributes:
+        variants: the variants that the claim is about as it stands; empty for a trace's finding.
+        claim: the claim; a whole sentence where no variant stands before it.
+        gain: what acting on it saves at most; empty where that is not known.
+        cost_unknown: whether the page says that the cost was not measured.
+        place: the line that it is about; None without one.
+        evidence: what supports it.
+        also_in: the variants that have it with other figures.
+        gains: what acting on it saves in those, from the least to the most, as the end of the sentence that names them;
+            empty where that is not known.
+    """
+
+    variants: Sequence[str]
+    claim: str
+    gain: str
+    cost_unknown: bool
+    place: str | None
+    evidence: Sequence[str]
+    also_in: Sequence[str]
+    gains: str
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The findings of one rule that have the same advice.
+
+    Attributes:
+        rule: the rule's name in words.
+        severity: the highest of them.
+        findings: those that are shown in full.
+        more: the variants of those that are not.
+        advice: what to do; may be empty.
+        advice_place: the line before the advice; None where the claim names it.
+        counter_check, study, condition, basis: how to check it, and why it is reported.
+    """
+
+    rule: str
+    severity: str
+    findings: Sequence[_Shared]
+    more: Sequence[str]
+    advice: str
+    advice_place: str | None
+    counter_check: str
+    study: str | None
+    condition: str | None
+    basis: str | None
 
 
 def findings(items: Sequence[Finding]) -> Html:
     """Findings in the order given, those about the method last; those of one rule and advice stand together."""
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for item in sorted(items, key=lambda item: item.rule in ABOUT_THE_METHOD):
-        groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
-    return render(
-        "page/findings",
-        shown=_MOST_SHOWN,
-        unpriced=ABOUT_THE_METHOD | {ANSWER, PREDICTED_SYNCS},
-        groups=[
-            {
-                "rule": group[0],
-                "severity": min((item.severity for item in group), key=SEVERITIES.index),
-                "findings": (alike := _alike(group))[:_MOST_SHOWN_IN_FULL],
-                "more": [name for _, names in alike[_MOST_SHOWN_IN_FULL:] for name in names],
-            }
-            for group in groups.values()
+    by_advice: dict[tuple[str, str, str], list[Finding]] = {}
+    for item in sorted(map(with_present_words, items), key=lambda item: item.rule in ABOUT_THE_METHOD):
+        by_advice.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
+    groups = [_group(group) for group in by_advice.values()]
+    return render("page/findings", shown=groups[:_MOST_SHOWN], folded=groups[_MOST_SHOWN:])
+
+
+def _group(group: Sequence[Finding]) -> _Group:
+    first, shared = group[0], _shared(group)
+    has_place = first.rule == PREDICTED_SYNCS and first.source is not None
+    return _Group(
+        rule=first.rule.replace("_", " "),
+        severity=min((item.severity for item in group), key=SEVERITIES.index),
+        findings=shared[:_MOST_SHOWN_IN_FULL],
+        more=[
+            name
+            for shared_finding in shared[_MOST_SHOWN_IN_FULL:]
+            for name in (*shared_finding.variants, *shared_finding.also_in)
         ],
+        advice=first.advice,
+        advice_place=place(first.source) if has_place and first.source is not None else None,
+        counter_check=first.counter_check,
+        study=first.study,
+        condition=first.condition,
+        basis=first.basis,
     )
 
 
-def _alike(group: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
-    """Findings that say the same of several variants as one, each with the names of its variants."""
-    alike: dict[object, tuple[Finding, list[str]]] = {}
-    for item in group:
-        _, names = alike.setdefault((item.claim, item.evidence, item.cost_ns_per_step, item.cost_share), (item, []))
-        names += [] if item.variant is None else [item.variant]
-    return list(alike.values())
+def _shared(group: Sequence[Finding]) -> list[_Shared]:
+    """Each finding of a rule and advice once: several variants that have it at the same line share it.
 
-
-def _unpriced(item: Finding) -> bool:
-    return item.cost_ns_per_step is None and item.cost_share is None and item.rule != ANSWER
-
-
-def recommended(findings: Sequence[Finding]) -> list[Finding]:
-    """What to do first, one finding of each rule.
-
-    A study's answer leads, and behind it stands only what remains in the variant that it names, and in the study as a
-    whole.
+    Severe findings, such as how a run failed, are told of each variant, unless they have exactly the same facts.
     """
-    answer = next((item for item in findings if item.rule == ANSWER), None)
-    if answer is not None and answer.variant is not None:
-        findings = [item for item in findings if item.variant in (answer.variant, None)]
-    candidates = [item for item in findings if item.rule not in ABOUT_THE_METHOD]
-    # What only the profiler's own options change is no advice on the program.
-    candidates = candidates or [item for item in findings if item.rule != "profiler_overhead"]
-    candidates = [item for item in candidates if item.severity != "info" or not _unpriced(item)] or candidates
-    by_rule: dict[str, Finding] = {}
-    for item in _in_order(candidates):
-        by_rule.setdefault(item.rule, item)
-    return list(by_rule.values())[:MOST_FINDINGS]
+    alike: dict[object, list[Finding]] = {}
+    for item in group:
+        alike.setdefault(_facts(item), []).append(item)
+    together: dict[object, list[Finding]] = {}
+    for facts, items in alike.items():
+        first = items[0]
+        line = None if first.source is None else (first.source.file, first.source.line)
+        stands_alone = any(item.severity == "high" or item.variant is None for item in items)
+        together.setdefault(facts if stands_alone else (first.severity, line), []).extend(items)
+    return [_told_of_the_costliest(items) for items in together.values()]
 
 
-def first_steps(study: Comparison) -> list[Finding]:
-    """What to do first by a study; what a CPU's step would save says nothing of a GPU that is estimated."""
-    on_cpu = leads(study)
-    return recommended([item for item in study.findings if item.cost_ns_per_step is None or not on_cpu])
+def _facts(item: Finding) -> object:
+    """What two findings of one rule and advice must have in common to be the same."""
+    figures = msgspec.json.encode(item.figures, order="deterministic")
+    source = None if item.source is None else (item.source.file, item.source.line)
+    return figures, source, item.cost_ns_per_step, item.cost_share, item.on_path_ns, item.profile_slower
 
 
-def _in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """The answer and errors, then what costs most; predicted syncs follow the high costs, and the rest is last."""
-    answers = [item for item in findings if item.rule == ANSWER]
-    unpriced = [item for item in findings if _unpriced(item)]
-    priced = [item for item in findings if item not in unpriced and item not in answers]
-    priced.sort(key=lambda item: -(item.cost_ns_per_step or item.cost_share or 0))
-    high = max((at for at, item in enumerate(priced, start=1) if item.severity == "high"), default=0)
-    errors = [item for item in unpriced if item.severity == "high"]
-    predicted = [item for item in unpriced if item.rule == PREDICTED_SYNCS and item not in errors]
-    others = [item for item in unpriced if item not in errors and item not in predicted]
-    return [*answers, *errors, *priced[:high], *predicted, *priced[high:], *others]
+def _told_of_the_costliest(items: Sequence[Finding]) -> _Shared:
+    first, *others = sorted(items, key=lambda item: -(item.cost_ns_per_step or 0.0))
+    is_same = all(_facts(item) == _facts(first) for item in others)
+    costs = [item.cost_ns_per_step for item in others if item.cost_ns_per_step is not None]
+    ends = [duration_ns(cost) for cost in (min(costs), max(costs))] if costs else []
+    gain = gain_text(first)
+    return _Shared(
+        variants=_variants([first, *others] if is_same else [first]),
+        claim=first.claim if first.variant else claim_at_start(first),
+        gain=gain,
+        cost_unknown=not gain and first.rule not in _UNPRICED,
+        place=None if first.source is None else place(first.source),
+        evidence=first.evidence,
+        also_in=[] if is_same else _variants(others),
+        gains=f": at most {' to '.join(dict.fromkeys(ends))} per step" if costs else "",
+    )
+
+
+def _variants(items: Sequence[Finding]) -> list[str]:
+    return [item.variant for item in items if item.variant is not None]
 
 
 @dataclass(frozen=True)
 class DeviceNote:
-    """What to know of the device before anything else, in a few words."""
+    """A note on the device, which is to be read first, in a few words."""
 
     words: str
     tone: str
@@ -107,7 +165,7 @@ NO_GPU: Final = DeviceNote("no GPU: CPU timings", "warning")
 
 
 def device_of_study(study: Comparison) -> DeviceNote | None:
-    """The note on whose figures lead; None for a GPU's, and where no run recorded its machine."""
+    """The note for studies without a GPU's figures; None with them, and if no run recorded its machine."""
     if study.environment is not None and is_simulated(study.environment.gpu):
         return SIMULATED
     if leads(study):

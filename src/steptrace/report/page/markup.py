@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 import jinja2
@@ -17,31 +18,35 @@ from markupsafe import Markup, escape
 
 from steptrace import format as fmt
 from steptrace.documents.base import Document, shown_columns
-from steptrace.documents.finding import OF_SEVERAL_LINES, Finding, Source
-from steptrace.documents.syncs import BATCH_COPY, Place, Site, is_batch_copy
+from steptrace.documents.finding import Source
+from steptrace.documents.syncs import BATCH_COPY, Place, SiteRow, is_batch_copy
 from steptrace.documents.variant import SyncChange, VariantResult
 
 #: Templates lie beside the modules that fill them.
 TEMPLATES = Path(__file__).parents[1]
 #: The page's script: one file a concern, each in a block of its own. A page is complete without it.
 SCRIPTS = TEMPLATES / "page" / "script"
+#: The page's style sheets, in their order.
+STYLES = tuple(TEMPLATES / "page" / name for name in ("page.css", "charts.css", "study.css"))
+
+#: Letters of a name, and of a sentence with its names: a name in a trace can have any length.
+_LONGEST_NAME: Final = 1_000
+_LONGEST_SENTENCE: Final = 2_000
 
 _INDENT = re.compile(r">\n\s+<")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _BACKTICKS = re.compile(r"`([^`]+)`")
-_FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
-_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
 _BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
-#: What of a place in a program stays on one line: the end of the file's name with the line's number.
+#: A name in a sentence that can be wider than a phone's line: without a chosen place the browser breaks it anywhere.
+_LONG_NAME: Final = re.compile(r"[^\s<>&;]{20,}")
+_BREAK_IN_NAME: Final = re.compile(r"([_./=,(\[-]|::)(?=[\w\"'.])")
+#: The part of a place in a program that must stay on one line: the end of the file's name with the line's number.
 _FILE_LINE = re.compile(r"(?<=[.>])\w+:\d+(?![\w:])")
 _UNBROKEN = r'<span class="nowrap">\g<0></span>'
 
 
 class Html(Markup):
     """A piece of HTML that is safe to embed as it is."""
-
-    def _repr_html_(self) -> str:
-        return str(self)
 
 
 def badge(word: str, tone: str = "") -> Html:
@@ -50,37 +55,31 @@ def badge(word: str, tone: str = "") -> Html:
 
 
 def inline_code(text: str) -> Markup:
-    """Escaped text with `backticks` turned into code; no line break within the end of `folder/file.py:123`."""
-    return Markup(_FILE_LINE.sub(_UNBROKEN, _BACKTICKS.sub(r"<code>\1</code>", str(escape(text)))))
+    """Escaped text with `backticks` turned into code.
+
+    A long name may break after its underscores, dots, slashes and opening brackets, and never within the end of
+    `folder/file.py:123`.
+    """
+    shown = _LONG_NAME.sub(_with_breaks, str(escape(fmt.clipped(text, _LONGEST_SENTENCE))))
+    return Markup(_FILE_LINE.sub(_UNBROKEN, _BACKTICKS.sub(r"<code>\1</code>", shown)))
 
 
-def sentence(text: str) -> str:
-    """The text with a capital at its start, unless it starts with a name: of a file, an operator, a variant."""
-    return _FIRST_WORD.sub(lambda first: first[0].upper(), text, count=1) if _FIRST_WORD.match(text) else text
+def _with_breaks(name: re.Match[str]) -> str:
+    """The name in a box that goes to the next line as a whole, and breaks only where it is wider than a line."""
+    parts = _BREAK_IN_NAME.sub(r"\1<wbr>", name[0])
+    # A part of code with spaces is no name: a box must not begin within it.
+    return parts if name[0].count("`") % 2 else f'<span class="long">{parts}</span>'
 
 
 def breakable(name: str) -> Markup:
     """A name that may break after its underscores, dots, hyphens and slashes, and never within `py:123`."""
-    return Markup(_FILE_LINE.sub(_UNBROKEN, _BREAK_AFTER.sub(r"\1<wbr>", str(escape(name)))))
+    shown = str(escape(fmt.clipped(name, _LONGEST_NAME)))
+    return Markup(_FILE_LINE.sub(_UNBROKEN, _BREAK_AFTER.sub(r"\1<wbr>", shown)))
 
 
 def anchor(variant: VariantResult) -> str:
     """The id of a variant's row in the table of all variants: another one for every name."""
     return f"variant-{quote(variant.name, safe='')}"
-
-
-def first_sentence(text: str) -> tuple[str, str]:
-    """A text's first sentence and the rest of it, which may be empty."""
-    first, _, rest = _SENTENCE_END.sub("\n", text, count=1).partition("\n")
-    return first, rest
-
-
-def gain(finding: Finding) -> str:
-    """What acting on a finding saves at most; empty where that is not known."""
-    cost, share = finding.cost_ns_per_step, finding.cost_share
-    if cost is None:
-        return "" if share is None else f"saves at most {fmt.share(share)} of the trace"
-    return f"saves at most {fmt.duration_ns(cost)} per step" + ("" if share is None else f" ({fmt.share(share)})")
 
 
 def place(at: Place | Source) -> str | None:
@@ -94,22 +93,14 @@ def short_place(file: str, line: int | None, function: str | None = None) -> str
     return fmt.place(file if len(parts) <= 3 else "…/" + "/".join(parts[-3:]), line, function)
 
 
-def line_to_change(finding: Finding) -> str | None:
-    """The file's name and the line that a finding's advice is about; None without one, and where there are several."""
-    source = finding.source
-    if source is None or source.file is None or source.line is None or finding.rule in OF_SEVERAL_LINES:
-        return None
-    return fmt.place(Path(source.file).name, source.line)
-
-
-def unplaced(site: Site | SyncChange) -> str:
-    """What stands in for a sync's place that has no line of the program."""
+def unplaced(site: SiteRow | SyncChange) -> str:
+    """The words for the place of a sync that has no line of the program."""
     return BATCH_COPY if is_batch_copy(site.file, site.label, site.kind) else "line unknown"
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A term as the page shows it and one or two sentences on what it means."""
+    """A term, and one or two sentences on its meaning."""
 
     term: str
     meaning: str
@@ -124,19 +115,19 @@ def definitions(columns: Sequence[str]) -> list[Definition]:
 def _definition(name: str) -> Definition:
     kind, _, column = name.partition(".")
     declared = (
-        Definition(one.heading, one.meaning)
+        Definition(shown.heading, shown.meaning)
         for document in _kinds(Document)
         if document.__name__ == kind
-        for one in shown_columns(document)
-        if one.name == column
+        for shown in shown_columns(document)
+        if shown.name == column
     )
     return next(declared)
 
 
 def _kinds(kind: type[Document]) -> Iterator[type[Document]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _kinds(one)
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _kinds(subclass)
 
 
 @cache
@@ -150,13 +141,11 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         code=inline_code,
-        first_sentence=first_sentence,
-        gain=gain,
-        line_to_change=line_to_change,
         ns=fmt.duration_ns,
+        ms=fmt.duration_ms,
         place=place,
         name=breakable,
-        sentence=sentence,
+        sentence=fmt.capitalised,
     )
     environment.globals.update(page_globals())
     environment.globals.update(definitions=definitions, fmt=fmt, badge=badge)
@@ -172,7 +161,7 @@ def page_globals() -> dict[str, Markup]:
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    style = _COMMENT.sub("", _lean(TEMPLATES / "page" / "page.css"))
+    style = "".join(_COMMENT.sub("", _lean(file)) for file in STYLES)
     return {"page_script": Markup(script), "page_policy": Markup(policy), "page_style": Markup(style)}
 
 
@@ -185,12 +174,6 @@ def _lean(file: Path) -> str:
 def render(template: str, **data: object) -> Html:
     """A template, such as "study/variants", with its data; without its indentation, which is a tenth of a page."""
     return Html(_INDENT.sub(">\n<", _environment().get_template(f"{template}.html.j2").render(**data)))
-
-
-def notebook_styles() -> Html:
-    """The page's style sheet for a notebook's outputs in Jupyter, and for nothing else in its window."""
-    css = (TEMPLATES / "page" / "page.css").read_text(encoding="utf-8").replace(":root", "&")
-    return Html(f"<style>.jp-OutputArea-output {{\n{css}}}</style>")
 
 
 def page(title: str, body: str, toc: Sequence[tuple[str, str]], home: str | None = None) -> str:

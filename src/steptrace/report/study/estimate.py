@@ -4,31 +4,32 @@ On a machine without a GPU it leads the page, and says which variant is faster w
 was measured it stands folded below what to do, beside the measured figures and with the ratio to them.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.variant import VariantResult
 from steptrace.estimate.gpus import gpu_of_driver
-from steptrace.findings.estimated import (
-    all_alike,
+from steptrace.findings.estimated import all_alike, estimate_of, estimated_answer, estimated_gpus, leads
+from steptrace.limits import MODERATE_SHARE
+from steptrace.report.charts.cells import Interval, difference_cell, interval_cell, time_axis
+from steptrace.report.charts.scale import Scale
+from steptrace.report.page.markup import Html, breakable, render
+from steptrace.report.page.table import Figure, figures_table
+from steptrace.words.compiled import compiled_words
+from steptrace.words.estimate import (
     busy_words,
     difference_words,
-    estimate_of,
-    estimated_gpus,
-    estimated_sentence,
-    leads,
     memory_words,
     rate_words,
+    saved_words,
     step_words,
     tested_words,
 )
-from steptrace.limits import MODERATE_SHARE
-from steptrace.report.draw import Scale, interval_cell, time_axis
-from steptrace.report.page.markup import Html, breakable, render
-from steptrace.report.page.parts import Figure, figures_table
+from steptrace.words.estimated_answer import estimated_sentence
 
 _LIMITS: Final = {"memory": "memory bandwidth"}
 _AGAINST: Final = "Against the baseline"
@@ -40,14 +41,53 @@ _NOTE: Final = Html('{}<span class="note">{}</span>')
 def estimate(study: Comparison) -> Html:
     """Estimated step time, GPU busy, limit, syncs and memory of every variant on each GPU; nothing without any."""
     gpu_measured = None if study.environment is None else study.environment.gpu
-    tables = []
+    estimates = []
     for gpu in estimated_gpus(study):
         measured = _ratios(study, gpu) if _same_gpu(gpu_measured, gpu) else None
         alike = "" if measured is not None else _alike(study, gpu)
         title = "" if measured is None else _title(gpu, measured)
-        sentence = estimated_sentence(study, gpu)
-        tables.append((gpu, title, sentence, alike, *_table(study, gpu, measured), *_details(study, gpu)))
-    return render("study/estimate", tables=tables, leads=leads(study))
+        form: _Form = "leads" if leads(study) else "stands_alone"
+        if measured is not None:
+            form = "beside_measured"
+        elif alike:
+            form = "alike"
+        table, reasons = _table(study, gpu, measured)
+        rates, work = _details(study, gpu)
+        sentence = estimated_sentence(estimated_answer(study, gpu))
+        estimates.append(_OfGpu(gpu, form, title, sentence, alike, table, reasons, rates, work))
+    return render("study/estimate", estimates=estimates)
+
+
+#: How the estimates for a GPU are shown: folded, beside what was measured on it; in one sentence, where all variants
+#: have the same; at the top of the page; or in a part of their own.
+_Form = Literal["beside_measured", "alike", "leads", "stands_alone"]
+
+
+@dataclass(frozen=True)
+class _OfGpu:
+    """The estimates of all variants for a GPU.
+
+    Attributes:
+        gpu: its name.
+        form: how they are shown.
+        title: what unfolds them, beside measured figures.
+        sentence: which variant is faster.
+        alike: what all variants have in common, where all have the same.
+        table: the estimates.
+        reasons: why variants have none.
+        rates: throughput; may be empty.
+        work: the work by class of kernel; may be empty.
+    """
+
+    gpu: str
+    form: _Form
+    title: str
+    sentence: str
+    alike: str
+    table: Html
+    reasons: Sequence[str]
+    rates: str
+    work: str
 
 
 #: Of each variant the step time that was measured over both ends of the estimated one.
@@ -55,7 +95,7 @@ _Ratios = Mapping[str, tuple[float, float]]
 
 
 def _ratios(study: Comparison, gpu: str) -> _Ratios:
-    bands = {v.name: one.step_ms for v in study.variants if (one := estimate_of(v, gpu)) is not None}
+    bands = {v.name: estimate.step_ms for v in study.variants if (estimate := estimate_of(v, gpu)) is not None}
     waiting = {v.name for v in study.measured if _waits_for_data(v)}  # which is in no estimate
     return {
         name: (ms / band[1], ms / band[0])
@@ -76,8 +116,8 @@ def _title(gpu: str, ratios: _Ratios) -> str:
     title = f"Estimate for {gpu} beside what was measured"
     if not ratios:
         return title
-    low, high = min(low for low, _ in ratios.values()), max(high for _, high in ratios.values())
-    return f"{title}: step times are {low:.2f} to {high:.2f} times the estimated ones"
+    inside = sum(low <= 1 <= high for low, high in ratios.values())
+    return f"{title}: {inside} of {fmt.plural(len(ratios), 'step time')} within the estimated range"
 
 
 def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html, list[str]]:
@@ -85,15 +125,14 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
 
     Each is drawn as a band on the scale of all; where that GPU was `measured` its step times stand beside them instead.
     """
-    estimates = {v.name: (v, one) for v in study.variants if (one := estimate_of(v, gpu)) is not None}
-    ends = [end for _, one in estimates.values() for end in one.step_ms or () if end > 0]
-    scale = Scale.of(ends) if ends else None
-    axis, words = ("", "") if scale is None else time_axis(scale)
+    estimates = {v.name: (v, estimate) for v in study.variants if (estimate := estimate_of(v, gpu)) is not None}
 
     def figure(
-        heading: str, of: Callable[[VariantResult, Estimate], str | float | None], look: str = "", **more: str
+        heading: str, value_of: Callable[[VariantResult, Estimate], str | float | None], look: str = "", **more: str
     ) -> Figure:
-        return Figure(heading, {name: of(*pair) for name, pair in estimates.items()}, look=look, absent="", **more)
+        return Figure(
+            heading, {name: value_of(*pair) for name, pair in estimates.items()}, look=look, absent="", **more
+        )
 
     def beside(estimated: str | float | None, value: float | None, words: Callable[[float], str]) -> str | float | None:
         """What was measured below what was estimated."""
@@ -103,62 +142,117 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
             estimated if isinstance(estimated, str) else fmt.count(estimated), f"measured: {words(value)}"
         )
 
-    batches = sorted({one.batch for variant in study.variants for one in variant.estimates if one.batch is not None})
+    # Below the first screen, in a fold, there is room for it.
+    has_room = measured is not None or not _with_work(study, gpu)
+    batches = sorted(
+        {estimate.batch for variant in study.variants for estimate in variant.estimates if estimate.batch is not None}
+    )
     batch = f", batch {batches[0]}" if len(batches) == 1 else ""
     figures = [
-        figure(f"Estimated step{batch}", lambda _, one: _step(one, batch), "time"),
-        figure(
-            "GPU busy",
-            lambda v, one: beside(busy_words(one) if one.gpu_busy_pct else None, v.gpu_busy_pct, fmt.percent),
-            label="Busy",
-        ),
-        figure(_AGAINST, lambda _, one: difference_words(one) or None, label=_AGAINST),
-        figure("Limited by", lambda _, one: _limit(one), label="Limit"),
         figure("Syncs per step", _syncs, "num", label="Syncs"),
-        figure("Launches", lambda v, one: beside(one.launches, _launches(v), fmt.count), label="Launches"),
+        figure("Launches", lambda v, estimate: beside(estimate.launches, _launches(v), fmt.count), label="Launches"),
         figure(
             "Peak memory",
-            lambda v, one: beside(memory_words(one) or None, v.peak_allocated_bytes, fmt.size_bytes),
-            label="" if measured is None else "Peak memory",
+            lambda v, estimate: beside(
+                memory_words(estimate, says_it_fits=False), v.peak_allocated_bytes, fmt.size_bytes
+            ),
+            "more",
+            label="Peak memory",
         ),
+        figure(f"Estimated step{batch}", lambda _, estimate: _step(estimate, batch), "more", label="Step"),
+        figure(
+            "GPU busy",
+            lambda v, estimate: beside(
+                busy_words(estimate) if estimate.gpu_busy_pct else None, v.gpu_busy_pct, fmt.percent
+            ),
+            "more",
+            label="Busy",
+        ),
+        figure("Limited by", lambda _, estimate: _limit(estimate, more=measured is not None), "more", label="Limit"),
+        *_of_compiled_code({name: estimate for name, (_, estimate) in estimates.items()} if has_room else {}),
     ]
     if measured is None:
-        drawn = figure(
-            f"Estimated range, {words}",
-            lambda v, one: None if scale is None else _bar(v, one, scale),
-            "drawn",
-            foot=axis,
-        )
-        figures.insert(1, drawn)
+        figures[:0] = _drawn(estimates)
     else:
         ratios = {name: " to ".join(map(fmt.ratio, ends)) for name, ends in measured.items()}
         figures[:0] = [
             Figure("Step time", study.step_times_ms, "ms"),
             Figure("Measured / estimated", ratios, absent=""),
+            figure(
+                _AGAINST,
+                lambda _, estimate: None if estimate.difference is None else difference_words(estimate.difference),
+                label=_AGAINST,
+            ),
         ]
-    figures = [one for one in figures if one.heading != _AGAINST or any(one.values.values())]
-    reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
+    reasons = [f"`{v.name}`: {estimate.reason}" for v, estimate in estimates.values() if estimate.reason]
     rows = {name: breakable(name) for name in estimates}
     return figures_table("Variant", rows, figures, look="result" if measured is None else ""), reasons
 
 
+def _with_work(study: Comparison, gpu: str) -> dict[str, Estimate]:
+    """The estimates that have GPU work by class, by the names of their variants."""
+    estimates = {v.name: estimate for v in study.variants if (estimate := estimate_of(v, gpu)) is not None}
+    return {name: estimate for name, estimate in estimates.items() if estimate.work}
+
+
+def _of_compiled_code(estimates: Mapping[str, Estimate]) -> list[Figure]:
+    """What torch.compile changes in the variants that use it; no column where none does."""
+    found = {name: words for name, estimate in estimates.items() if (words := compiled_words(estimate)) is not None}
+    return [Figure("With torch.compile, against without", found, look="more", absent="")] if found else []
+
+
+def _drawn(estimates: Mapping[str, tuple[VariantResult, Estimate]]) -> list[Figure]:
+    """What each variant saves against its baseline, in words and as a range; without such pairs the steps' bands."""
+    pairs = {name: estimate.difference for name, (_, estimate) in estimates.items() if estimate.difference is not None}
+    if pairs:
+        scale = Scale.with_zero([end for pair in pairs.values() for end in pair.saved_ms])
+        axis, unit = time_axis(scale)
+        words = {name: saved_words(pair) for name, pair in pairs.items()}
+        looks = {name: "told" if pair.is_faster or pair.is_slower else "open" for name, pair in pairs.items()}
+        cells = {
+            name: difference_cell(scale, pair.saved_ms, looks[name], f"{name}: {difference_words(pair)}")
+            for name, pair in pairs.items()
+        }
+        baselines = {variant.name: "baseline" for variant, _ in estimates.values() if variant.is_baseline}
+        return [
+            Figure("Saved per step, estimated", baselines | words, look="time", absent="", label=""),
+            Figure(f"Saved against the baseline, {unit}; line: 0", cells, look="drawn", absent="", foot=axis),
+        ]
+    ends = [end for _, estimate in estimates.values() for end in estimate.step_ms or () if end > 0]
+    if not ends:
+        return []
+    scale = Scale.of(ends)
+    axis, unit = time_axis(scale)
+    bands = {name: _bar(*pair, scale) for name, pair in estimates.items()}
+    return [Figure(f"Estimated range, {unit}", bands, look="drawn", absent="", foot=axis)]
+
+
 def _details(study: Comparison, gpu: str) -> tuple[str, str]:
     """Throughput and tested share of every variant, and the work of the baseline by class; empty where not known."""
-    estimates = {v.name: one for v in study.variants if (one := estimate_of(v, gpu)) is not None}
-    known = {name: one for name, one in estimates.items() if one.work}
+    known = _with_work(study, gpu)
     if not known:
         return "", ""
 
     def figure(heading: str, words: Callable[[Estimate], str | None]) -> Figure:
-        return Figure(heading, {name: words(one) for name, one in known.items()}, absent="")
+        return Figure(heading, {name: words(estimate) for name, estimate in known.items()}, absent="")
 
     rates = [
-        figure("Samples a second", lambda one: None if one.samples_per_s is None else rate_words(one.samples_per_s)),
-        figure("MFU", lambda one: None if one.mfu_pct is None else fmt.band_percent(*one.mfu_pct)),
-        figure("Kernels", lambda one: None if one.gpu_ms is None else fmt.band_ms(*one.gpu_ms)),
-        figure("Collectives", lambda one: None if one.communication_ms is None else fmt.band_ms(*one.communication_ms)),
-        figure("Waiting for them", lambda one: None if one.exposed_ms is None else fmt.band_ms(*one.exposed_ms)),
-        figure("Tested", lambda one: None if one.tested_pct is None else fmt.percent(one.tested_pct)),
+        figure(
+            "Samples a second",
+            lambda estimate: None if estimate.samples_per_s is None else rate_words(estimate.samples_per_s),
+        ),
+        figure("MFU", lambda estimate: None if estimate.mfu_pct is None else fmt.band_percent(*estimate.mfu_pct)),
+        figure("Kernels", lambda estimate: None if estimate.gpu_ms is None else fmt.band_ms(*estimate.gpu_ms)),
+        figure(
+            "Collectives",
+            lambda estimate: None if estimate.communication_ms is None else fmt.band_ms(*estimate.communication_ms),
+        ),
+        figure(
+            "Waiting for them",
+            lambda estimate: None if estimate.exposed_ms is None else fmt.band_ms(*estimate.exposed_ms),
+        ),
+        figure("Tested", lambda estimate: None if estimate.tested_pct is None else fmt.percent(estimate.tested_pct)),
+        *_of_compiled_code(known),
     ]
     first = known.get(study.baseline or "", next(iter(known.values())))
     works = {f"{work.kind}, {_format(work.format)}": work for work in first.work[:_CLASSES]}
@@ -170,7 +264,7 @@ def _details(study: Comparison, gpu: str) -> tuple[str, str]:
         Figure("Tested", {name: tested_words(work) for name, work in works.items()}),
     ]
     variants = {name: breakable(name) for name in known}
-    throughput = figures_table("Variant", variants, [one for one in rates if any(one.values.values())])
+    throughput = figures_table("Variant", variants, [rate for rate in rates if any(rate.values.values())])
     return throughput, figures_table("Kernels of a step", {name: breakable(name) for name in works}, columns)
 
 
@@ -192,43 +286,48 @@ def _alike(study: Comparison, gpu: str) -> str:
     """One sentence for all variants where their estimates are the same and the measured times lead; else empty."""
     if leads(study) or len(study.variants) < 2 or not all_alike(study, gpu):
         return ""
-    one = next(one for v in study.variants if (one := estimate_of(v, gpu)) is not None)
-    if one.step_ms is None:
+    estimate = next(estimate for v in study.variants if (estimate := estimate_of(v, gpu)) is not None)
+    if estimate.step_ms is None:
         return ""
-    batch = "" if one.batch is None else f" at batch {one.batch}"
-    busy = f", GPU busy {busy_words(one)}" if one.gpu_busy_pct else ""
-    limit = f", limited by {_LIMITS.get(one.limited_by, one.limited_by)}" if one.limited_by else ""
-    memory = f"; peak memory {memory_words(one)}" if one.peak_memory_bytes else ""
-    return f"A step takes {step_words(one)}{batch}{busy}{limit}{memory}."
+    batch = "" if estimate.batch is None else f" at batch {estimate.batch}"
+    busy = f", GPU busy {busy_words(estimate)}" if estimate.gpu_busy_pct else ""
+    limit = f", limited by {_LIMITS.get(estimate.limited_by, estimate.limited_by)}" if estimate.limited_by else ""
+    memory = f"; peak memory {memory_words(estimate)}" if estimate.peak_memory_bytes else ""
+    return f"A step takes {step_words(estimate)}{batch}{busy}{limit}{memory}."
 
 
-def _step(one: Estimate, batch: str) -> str:
-    return _NOTE.format(step_words(one), f"batch {one.batch}") if one.batch and not batch else step_words(one)
+def _step(estimate: Estimate, batch: str) -> str:
+    return (
+        _NOTE.format(step_words(estimate), f"batch {estimate.batch}")
+        if estimate.batch and not batch
+        else step_words(estimate)
+    )
 
 
-def _limit(one: Estimate) -> str | None:
-    if one.limited_by is None:
+def _limit(estimate: Estimate, *, more: bool) -> str | None:
+    """What limits the step; with `more` also how long the kernels of one that launches limit take."""
+    if estimate.limited_by is None:
         return None
-    words = _LIMITS.get(one.limited_by, one.limited_by)
-    if one.limited_by != "launches" or not one.gpu_ms:
+    words = _LIMITS.get(estimate.limited_by, estimate.limited_by)
+    if not more or estimate.limited_by != "launches" or not estimate.gpu_ms:
         return words
-    return _NOTE.format(words, f"the kernels alone take {fmt.band_ms(*one.gpu_ms)}")
+    return _NOTE.format(words, f"the kernels alone take {fmt.band_ms(*estimate.gpu_ms)}")
 
 
-def _syncs(variant: VariantResult, one: Estimate) -> str | float | None:
+def _syncs(variant: VariantResult, estimate: Estimate) -> str | float | None:
     unknown = variant.predicted_unknown
     if not unknown:
-        return one.syncs
-    words = f"at least {fmt.count(one.syncs)}" if one.syncs else "unknown"
+        return estimate.syncs
+    words = f"at least {fmt.count(estimate.syncs)}" if estimate.syncs else "unknown"
     return _NOTE.format(words, f"{fmt.plural(len(unknown), 'operation')} not covered")
 
 
-def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> str:
-    if one.step_ms is None or not one.step_ms[0]:
+def _bar(variant: VariantResult, estimate: Estimate, scale: Scale) -> str:
+    if estimate.step_ms is None or not estimate.step_ms[0]:
         return ""
-    middle = (one.step_ms[0] * one.step_ms[1]) ** 0.5
-    alt = f"{variant.name}: estimated {step_words(one)}"
-    return interval_cell(scale, middle, one.step_ms, None, "estimated", alt)
+    middle = (estimate.step_ms[0] * estimate.step_ms[1]) ** 0.5
+    alt = f"{variant.name}: estimated {step_words(estimate)}"
+    return interval_cell(scale, Interval(middle, estimate.step_ms), None, "estimated", alt)
 
 
 def _same_gpu(measured: str | None, estimated: str) -> bool:

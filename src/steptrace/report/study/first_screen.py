@@ -1,7 +1,6 @@
-"""The top of a study's page: what it asks, what came out variant by variant, and what to do, on one screen."""
+"""The top of a study's page on one screen: its question, its answer, the result of each variant, and what to do."""
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Final
 
 from steptrace import format as fmt
@@ -9,16 +8,25 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.note import NO_VERDICT
 from steptrace.documents.overview import part_name
+from steptrace.documents.run import RunResult
 from steptrace.documents.steps import STEP_FIGURES
-from steptrace.documents.variant import VariantResult
+from steptrace.documents.variant import Statistic, VariantResult
 from steptrace.findings.estimated import leads
+from steptrace.findings.recommended import ABOUT_THE_METHOD, first_steps
+from steptrace.findings.sections import differing_section, hidden_section
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import LONG_STEPS, SLOW_PROFILE
-from steptrace.report.draw import Scale, bar_cell, colour_of, interval_cell, pieces_of, time_axis
-from steptrace.report.page.findings import ABOUT_THE_METHOD, device_of_study, findings, first_steps
+from steptrace.report.charts.cells import Interval, bar_cell, interval_cell, pieces_of, time_axis
+from steptrace.report.charts.palette import colour_of
+from steptrace.report.charts.scale import Scale
+from steptrace.report.page.findings import device_of_study, findings
+from steptrace.report.page.first_steps import first_steps_box
 from steptrace.report.page.markup import Html, anchor, breakable, render
-from steptrace.report.page.parts import NOT_MEASURED_CELL, Explained, Figure, figures_table, folded
+from steptrace.report.page.section import Explained, folded
+from steptrace.report.page.table import NOT_MEASURED_CELL, Figure, figures_table
+from steptrace.report.study.difference import difference
 from steptrace.report.study.estimate import estimate
+from steptrace.report.study.matrix import is_matrix, matrix, short_names
 from steptrace.report.study.variants import (
     samples_per_step,
     status_badge,
@@ -27,6 +35,7 @@ from steptrace.report.study.variants import (
 )
 from steptrace.stats import IQR_REFUSED
 from steptrace.words.notes import note_text
+from steptrace.words.skipped import skipped_in_words
 
 _LINK: Final = Html('<a class="variant" href="#{}">{}</a>')
 _NOTE: Final = Html('<span class="note">{}{}</span>')
@@ -46,27 +55,59 @@ def first_screen(study: Comparison) -> Html:
     parts = {v.name: {} if v.overview is None else v.overview.of_step for v in shown}
     items = first_steps(study)
     lead = "findings" if any(item.rule != ANSWER for item in _of_gpu(study)) else None
-    drawn = dict.fromkeys(name for of_step in parts.values() for name, ns in of_step.items() if ns)
+    verdict = verdict_of(study)
+    estimated = estimate(study)
+    first = first_steps_box(items, more=len(_of_gpu(study)) - len(items), anchor=lead)
     return render(
         "study/first_screen",
         study=study,
         paragraphs=_paragraphs(study.text),
-        verdict=verdict_of(study),
+        tone=verdict.tone,
+        sentence=short_names(study, verdict.sentence),
+        why=short_names(study, verdict.reason),
+        checks=" ".join(verdict.checks),
+        difference=difference(study),
         facts=_facts(study),
-        table=_table(study, shown, parts),
-        left_out=len(study.variants) - len(shown),
-        legend=[(colour_of(name), part_name(name)) for name in drawn],
+        results=_results(study, shown, parts, estimated),
         profiled=_profiled(shown),
-        first=render("page/first", items=items, more=len(_of_gpu(study)) - len(items), anchor=lead, nothing=""),
+        first_above=first if leads(study) else "",
+        first="" if leads(study) else first,
         device=device_of_study(study),
-        estimated=estimate(study),
-        estimate_leads=leads(study),
-        no_verdict=_no_verdict(study),
+        estimated_below="" if leads(study) else estimated,
+        notes=[
+            *([] if leads(study) else _no_verdict(study)),
+            *(short_names(study, text) for text in skipped_in_words(study.skipped)),
+        ],
     )
 
 
+_FOLDED: Final = Html('<details class="{}"><summary>{}</summary>\n{}\n</details>')
+
+
+def _results(
+    study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, float]], estimated: Html
+) -> Html:
+    """Each variant's result. Estimates that lead stand before them, and a matrix before both; then they are folded."""
+    html = Html("")
+    if study.measured or not leads(study):
+        drawn = dict.fromkeys(name for of_step in parts.values() for name, ns in of_step.items() if ns)
+        html = render(
+            "study/results",
+            table=_table(study, shown, parts),
+            legend=[(colour_of(name), part_name(name)) for name in drawn],
+            left_out=len(study.variants) - len(shown),
+            no_verdict=_no_verdict(study) if leads(study) else [],
+        )
+    if leads(study):
+        html = _FOLDED.format("cpu-check", "CPU timings (they do not predict GPU speed)", html) if html else html
+        html = Html(estimated + html)
+    if is_matrix(study):
+        html = Html(matrix(study) + _FOLDED.format("each", "Each variant of the matrix", html))
+    return html
+
+
 def _of_gpu(study: Comparison) -> list[Finding]:
-    """The findings; where an estimate leads, without those on the steps of this machine's CPU."""
+    """The findings; if estimates of a GPU lead, without the findings on steps of this machine's CPU."""
     return [item for item in study.findings if not (leads(study) and _on_cpu(item))]
 
 
@@ -75,23 +116,23 @@ def _on_cpu(item: Finding) -> bool:
 
 
 def _no_verdict(study: Comparison) -> list[str]:
-    """Why variants have no verdict, each reason once with its variants; nothing where all have one."""
+    """The reasons why variants have no verdict, each with its variants; empty if all have one."""
     reasons: dict[str, list[str]] = {}
     for variant in study.measured:
         if variant.verdict is None and not variant.is_baseline:
-            texts = [note_text(one) for one in variant.noise.notes if one.code in NO_VERDICT]
+            texts = [note_text(note) for note in variant.noise.notes if note.code in NO_VERDICT]
             for text in texts or [_NEEDED]:
                 reasons.setdefault(text, []).append(variant.name)
     return [f"{fmt.names(names)}: {text}." for text, names in reasons.items()]
 
 
 def all_findings(study: Comparison) -> Html:
-    """Every finding but the answer, which the first screen gives; where an estimate leads, those on CPU steps fold."""
+    """All findings except the answer, which is on the first screen; if estimates lead, those on the CPU are folded."""
     items = [item for item in study.findings if item.rule != ANSWER]
     on_cpu = [item for item in items if _on_cpu(item)]
     if not leads(study) or not on_cpu:
         return findings(items)
-    title = f"CPU check: {fmt.plural(len(on_cpu), 'finding')} on this machine's CPU, no guide to a GPU"
+    title = f"{fmt.plural(len(on_cpu), 'finding')} on CPU timings, which do not predict GPU speed"
     others = [item for item in items if item not in on_cpu]
     beyond = (
         findings(others) if others else Html('<p class="note">Nothing to advise for a GPU beyond the answer above.</p>')
@@ -107,13 +148,20 @@ def _scale(shown: Sequence[VariantResult], step_times: Mapping[str, float]) -> S
         if times is not None and times.value > 0:
             ends = against_baseline(variant, step_times)
             values += [times.value, *(() if ends is None or fmt.is_too_wide(*ends) else ends)]
+            values += [ms for run in variant.runs if (ms := _of_run(run, times.statistic))]
     return Scale.of(values) if values else None
 
 
-def against_baseline(variant: VariantResult, step_times: Mapping[str, float]) -> tuple[float, float] | None:
-    """The interval of a variant's step time by that of its ratio, in ms: it excludes the baseline where a claim holds.
+def _of_run(run: RunResult, statistic: Statistic) -> float | None:
+    """The step time of one run, in ms."""
+    return run.mean_ms if statistic == "mean" else run.median_ms
 
-    The interval of the step time alone also holds what differs from run to run for all variants alike.
+
+def against_baseline(variant: VariantResult, step_times: Mapping[str, float]) -> tuple[float, float] | None:
+    """The interval of a variant's step time in ms, from the interval of its ratio.
+
+    It excludes the baseline's step time if a verdict holds. The interval of the step time alone would be wider: it also
+    has the differences between runs that all variants share.
     """
     ratio, baseline = variant.ratio, step_times.get(variant.baseline)
     if variant.is_baseline or ratio is None or baseline is None or not ratio.low or not ratio.high:
@@ -122,44 +170,43 @@ def against_baseline(variant: VariantResult, step_times: Mapping[str, float]) ->
 
 
 def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, float]]) -> Html:
-    """Each variant's step time, on the scale of all, its verdict, its syncs, and where its profiled step goes."""
+    """Each variant's step time on a common scale, its verdict, its syncs, and the parts of its profiled step."""
     step_times = study.step_times_ms
     scale = _scale(shown, step_times)
     axis, words = ("", "") if scale is None else time_axis(scale)
     traced = study.sync_counts[0] == "measured"
-    of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
-    launched = next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step"))
     step_time = "Mean step time" if study.statistic == "mean" else "Step time"
-    interval = f"Step time with {fmt.setting(study.method.confidence)} interval"
+    has_intervals = any(v.step_ms is not None and v.step_ms.runs > 1 for v in shown)
+    drawn = f"Step time with {fmt.setting(study.method.confidence)} interval and runs"
+    drawn = drawn if has_intervals else "Step time"
 
-    def figure(heading: str, of: Callable[[VariantResult], str | float | None], look: str, **more: str) -> Figure:
-        return Figure(heading, {v.name: of(v) for v in shown}, look=look, **more)
+    def figure(heading: str, value_of: Callable[[VariantResult], str | float | None], look: str, **more: str) -> Figure:
+        return Figure(heading, {v.name: value_of(v) for v in shown}, look=look, **more)
 
     best, longest = study.fastest(), _longest(shown, parts)
+    section, hidden = differing_section(study), hidden_section(study)
+    of_section = [] if section is None else [_section_times(section, shown)]
     return figures_table(
         "Variant",
         {v.name: _LINK.format(anchor(v), breakable(v.name)) for v in shown},
         [
+            *(of_section if hidden is not None else ()),
             figure(step_time, _step_time, "time", label="Step time"),
             figure(
-                f"{interval}, {words}; line: the baseline" if words else interval,
+                f"{drawn}, {words}; line: baseline" if words else drawn,
                 lambda v: None if scale is None else _drawn(v, scale, step_times),
                 "drawn",
                 foot=axis,
             ),
             figure("Verdict", _verdict, "verdict"),
+            *(of_section if hidden is None else ()),
             figure(
                 f"Syncs per step{'' if traced else ', predicted'}",
                 lambda v: _syncs(v, traced=traced),
                 "num syncs",
                 label="Syncs",
             ),
-            figure(
-                launched.heading,
-                attrgetter(launched.name),
-                "launched",
-                label=launched.heading.removesuffix(" per step"),
-            ),
+            _used(shown),
             figure("Where a step goes, profiled mean", lambda v: _goes(v, parts[v.name], longest), "goes"),
         ],
         look="result dense" if len(shown) > _MANY_ROWS else "result",
@@ -170,8 +217,35 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
     )
 
 
+def _section_times(section: str, shown: Sequence[VariantResult]) -> Figure:
+    """The time of one section in a pass of its own, from sync to sync: as the article's tables have it."""
+    times = {v.name: v.synced_sections_ms.get(section) if v.synced_sections_ms else None for v in shown}
+    words = {name: None if ms is None else fmt.duration_ms(ms) for name, ms in times.items()}
+    return Figure(f"{section}, from sync to sync", words, look="num", label=section)
+
+
+def _used(shown: Sequence[VariantResult]) -> Figure:
+    """GPU busy by the trace, or as sampled if there is no trace; without a GPU the number of operators in a step."""
+    busy = {variant.name: _busy(variant) for variant in shown}
+    if any(value is not None for value in busy.values()):
+        return Figure(_heading("gpu_busy_pct"), busy, look="num used")
+    operators = {variant.name: variant.operators_per_step for variant in shown}
+    return Figure(_heading("operators_per_step"), operators, look="used", label="Operators")
+
+
+def _heading(figure: str) -> str:
+    return next(step_figure.heading for step_figure in STEP_FIGURES if step_figure.name == figure)
+
+
+def _busy(variant: VariantResult) -> str | None:
+    if variant.gpu_busy_pct is not None:
+        return fmt.percent(variant.gpu_busy_pct)
+    sampled = variant.nvml_util_pct
+    return None if sampled is None else Html(fmt.percent(sampled)) + _NOTE.format("NVML", "")
+
+
 def _step_time(variant: VariantResult) -> str | None:
-    """Its step time; where that is a mean of steps of which some are long, the median as well."""
+    """The step time; if it is a mean over steps with some long ones, the median as well."""
     times = variant.step_ms
     if times is None:
         return None
@@ -188,16 +262,20 @@ def _drawn(variant: VariantResult, scale: Scale, step_times: Mapping[str, float]
     words = "the baseline" if look == "base" else f"{variant.verdict or 'no verdict'}{differs}"
     alt = f"{variant.name}: {fmt.duration_ms(variant.step_time_ms)}, {words}"
     ends = against_baseline(variant, step_times)
-    return interval_cell(scale, variant.step_time_ms, ends, step_times.get(variant.baseline), look, alt)
+    by_run = [_of_run(run, variant.step_ms.statistic) for run in variant.runs if variant.step_ms is not None]
+    points = [ms for ms in by_run if ms is not None] if len(by_run) > 1 else []
+    line = step_times.get(variant.baseline)
+    return interval_cell(scale, Interval(variant.step_time_ms, ends, points), line, look, alt)
 
 
 def _verdict(variant: VariantResult) -> str | None:
-    """How its runs ended if not well, else its verdict; with the ratio."""
+    """The verdict with the ratio, or how the variant's runs failed."""
     html = verdict_badge(variant) if variant.status == "ok" else _ending(variant)
     ratio = variant.ratio
     if html is None or ratio is None or variant.is_baseline:
         return html
-    ends = "" if ratio.low is None else _ENDS.format(fmt.ratio_interval(ratio.low, ratio.high))
+    has_ends = ratio.low is not None and ratio.high is not None and not fmt.is_narrow(ratio.low, ratio.high)
+    ends = _ENDS.format(fmt.ratio_interval(ratio.low, ratio.high)) if has_ends else ""
     return html + _NOTE.format(fmt.ratio(ratio.value, ratio.low, ratio.high), ends)
 
 
@@ -209,22 +287,22 @@ def _ending(variant: VariantResult) -> Html:
 
 
 def _syncs(variant: VariantResult, *, traced: bool) -> str | None:
-    """The syncs measured, or those predicted and called so beside measured ones."""
-    of, unknown = variant.syncs, variant.predicted_unknown
-    count = of.predicted_per_step if of.measured_per_step is None else of.measured_per_step
+    """The measured syncs, or the predicted ones, which are marked if other variants have measured syncs."""
+    counts, unknown = variant.syncs, variant.predicted_unknown
+    count = counts.predicted_per_step if counts.measured_per_step is None else counts.measured_per_step
     if count is None and not unknown:
         return None
-    predicted = " predicted" if traced and of.measured_per_step is None else ""
+    predicted = " predicted" if traced and counts.measured_per_step is None else ""
     html = NOT_MEASURED_CELL if count is None else Html("<b>{}</b>{}").format(fmt.count(count), predicted)
-    if unknown and of.measured_per_step is None:
+    if unknown and counts.measured_per_step is None:
         html += _NOTE.format(f"{fmt.plural(len(unknown), 'operation')} not covered", "")
     return html
 
 
 def _longest(shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, float]]) -> float:
-    """The longest profiled step, for the bars.
+    """The length of a profiled step that fills the width of the bars.
 
-    One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
+    A step that is mostly the profiler's would make the others too short to read, so it does not count, and is marked.
     """
     lengths = {variant.name: sum(parts[variant.name].values()) for variant in shown}
     return max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
@@ -234,20 +312,21 @@ def _goes(variant: VariantResult, parts: Mapping[str, float], longest: float) ->
     total, slower = sum(parts.values()), _slower(variant)
     if not total:
         return None
-    words: str = fmt.duration_ns(total)
-    if slower is not None:
-        words = Html('<b class="warn">profiled: {} times as long</b>').format(fmt.significant(slower, 2))
-    return bar_cell(pieces_of(parts), max(longest, total)) + _NOTE.format(words, "")
+    html = bar_cell(pieces_of(parts), max(longest, total))
+    if slower is None:
+        return html
+    words = Html('<b class="warn">profiled: {} times as long</b>').format(fmt.significant(slower, 2))
+    return html + _NOTE.format(words, "")
 
 
 def _slower(variant: VariantResult) -> float | None:
-    """How many times longer its profiled step is, where that is mostly the profiler's."""
+    """How many times longer its profiled step is, if most of it is the profiler's time; else None."""
     slower = variant.profiled_over_unprofiled
     return None if slower is None or slower < SLOW_PROFILE else slower
 
 
 def _profiled(shown: Sequence[VariantResult]) -> str:
-    """How the profiled steps of the bars fit the step times, which are of unprofiled ones; empty where unknown."""
+    """The lengths of profiled steps against the unprofiled step times, in a sentence; empty if unknown."""
     ratios = [v.profiled_over_unprofiled for v in shown if v.overview is not None]
     known = sorted(ratio for ratio in ratios if ratio is not None)
     if not known:
@@ -257,7 +336,7 @@ def _profiled(shown: Sequence[VariantResult]) -> str:
 
 
 def _facts(study: Comparison) -> list[str]:
-    """Where and how it was measured, in a few words each."""
+    """The machine and the settings of the measurement, in a few words each."""
     runs = [variant.runs_ok for variant in study.measured]
     steps = [variant.step_ms.steps for variant in study.measured if variant.step_ms is not None]
     environment = study.environment
@@ -277,25 +356,27 @@ def _facts(study: Comparison) -> list[str]:
 
 
 def _left_out(study: Comparison, counted: int) -> str:
-    """How many timed steps do not count, since their run was still warming up."""
+    """How many timed steps do not count because their run was still warming up, in words."""
     left_out = sum(run.warmup_left_out or 0 for variant in study.measured for run in variant.runs)
     return f" ({left_out} of {counted + left_out} left out as still warming up)" if left_out else ""
 
 
 def _estimated_samples(study: Comparison) -> str:
-    """How many the estimates are for, where that is another number."""
-    batches = {one.batch for variant in study.variants for one in variant.estimates if one.batch is not None}
+    """The number of samples that the estimates are for, if it is another one, in words."""
+    batches = {
+        estimate.batch for variant in study.variants for estimate in variant.estimates if estimate.batch is not None
+    }
     return f" ({_span(sorted(batches))} in the estimate)" if batches - set(samples_per_step(study)) else ""
 
 
 def _paragraphs(text: str) -> tuple[str, ...]:
-    """A text's paragraphs: blank lines part them, single line breaks do not."""
+    """The paragraphs of a text, which blank lines separate."""
     blocks = text.replace("\r\n", "\n").split("\n\n")
     return tuple(" ".join(block.split()) for block in blocks if block.strip())
 
 
 def commit(study: Comparison) -> str | None:
-    """The commit in short, with a word on uncommitted changes."""
+    """The short commit, and whether there were uncommitted changes."""
     environment = study.environment
     if environment is None or environment.git_commit is None:
         return None

@@ -11,7 +11,8 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunResult
 from steptrace.documents.variant import Statistic
 from steptrace.report.page.markup import Html, badge, breakable, render
-from steptrace.report.page.parts import facts, named_facts, text_table
+from steptrace.report.page.rows import facts, named_facts
+from steptrace.report.page.table import text_table
 
 _ENVIRONMENT_NAMES = {
     "cpu": "CPU",
@@ -33,13 +34,13 @@ _OF_A_GPU = ("gpu_count", "gpu_memory_bytes", "driver", "cuda")
 MOST_LISTED = 40
 
 
-def provenance(study: Comparison, comparison: Path | str) -> Html:
+def provenance(study: Comparison, _comparison: Path | str) -> Html:
     """Environment, runs, digests, and the exact commands that make this again."""
     recorded = {} if study.environment is None else asdict(study.environment)
     environment = [
         (
             _named(study, key),
-            Html(" or ").join(_value(key, one) for one in study.environments_differ.get(key, (value,))),
+            Html(" or ").join(_value(key, each_value) for each_value in study.environments_differ.get(key, (value,))),
         )
         for key, value in recorded.items()
         if recorded["gpu"] is not None or key not in _OF_A_GPU
@@ -53,7 +54,8 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
     ]
     return render(
         "study/provenance",
-        study=study,
+        study=study.study,
+        code=_measured_code(study),
         environment=named_facts(environment) if environment else "",
         runs=text_table((*_RUN, study.statistic.capitalize(), *_STEPS), rows),
         left_out=sum(len(variant.runs) for variant in study.variants) - len(rows),
@@ -65,7 +67,7 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
                 for v in study.variants
             ],
         ),
-        run_command=_run_command(study, Path(comparison)),
+        run_command=_run_command(study),
     )
 
 
@@ -95,6 +97,16 @@ def _value(key: str, value: object) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
+def _measured_code(study: Comparison) -> str:
+    """Which code was measured, in a sentence; empty where no run recorded it."""
+    environment = study.environment
+    if environment is None or environment.git_commit is None:
+        return ""
+    changes = " (which had uncommitted changes when this ran)" if environment.git_dirty else ""
+    code = f"the code at commit `{environment.git_commit}`{changes}"
+    return f"It was measured with steptrace {environment.steptrace} and {code}."
+
+
 def _study_command(study: Comparison) -> str:
     """The command that makes the study again, with as many repeats as it had."""
     config = [f"'studies=[{study.study}]'", f"scale={study.scale}"]
@@ -103,15 +115,13 @@ def _study_command(study: Comparison) -> str:
     return f"snakemake --cores all --config {' '.join(config)}"
 
 
-def _run_command(study: Comparison, comparison: Path) -> str:
+def _run_command(study: Comparison) -> str:
     """The command that trains one variant once more, from the folder that holds results/."""
-    config = comparison.with_name(study.baseline) / "config.yaml"
-    of_program = config.is_file() and "\nprogram:" in config.read_text(encoding="utf-8")
-    module = "steptrace.launch.main measure --config" if of_program else "steptrace.train"
-    return f"python -m {module} results/{study.study}/VARIANT/config.yaml --out out/VARIANT --repeat 0"
+    config = f"results/{study.study}/VARIANT/config.yaml"
+    return f"python -m steptrace.jobs.supervise --out out/VARIANT --variant {config} --repeat 0"
 
 
 def method(study: Comparison) -> Html:
     """How the comparison was made."""
-    of = facts(study.method)
-    return Html(of.html + render("study/tables", lead="", tables=[], meanings=of.meanings))
+    method_facts = facts(study.method)
+    return Html(method_facts.html + render("study/tables", lead="", tables=[], meanings=method_facts.meanings))

@@ -17,16 +17,20 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunResult
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
-from steptrace.report.draw import ONE_LINE, WIDTH, Drawing, ticks
+from steptrace.report.charts.scale import Scale, ticks
+from steptrace.report.charts.svg import ONE_LINE, WIDTH, Drawing
 from steptrace.report.page.markup import Html
-from steptrace.report.page.parts import picture
+from steptrace.report.page.section import picture
 from steptrace.report.study.variants import variants_shown
 
-#: A line through more steps than this is drawn through the least and the greatest of each of so many groups; of many
-#: lines each has fewer, so that all together have no more than `_POINTS_IN_ALL`.
+#: The most points of a line. A line through more steps is drawn through the least and the greatest step of groups of
+#: steps. If there are many lines, each has fewer points, so that all together have no more than `_POINTS_IN_ALL`.
 _MOST_POINTS: Final = 200
 _FEWEST_POINTS: Final = 30
 _POINTS_IN_ALL: Final = 1_000
+#: Height of the key of the runs' lines in pixels, and the most runs in it.
+_KEY: Final = 18.0
+_MOST_KEYS: Final = 6
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def step_times(study: Comparison, comparison: Path | str) -> Html | None:
     if not study.measured or not any(run.timed.size for run in steps):
         return None
     without_steps = sum(variant.runs_ok for variant in study.variants) - len(steps)
-    caption = "One line per run; warm-up is shaded, and what is longer than the scale of the timed steps is cut off."
+    caption = "One scale; warm-up is shaded, and what is longer than any timed step is cut off."
     if left_out := len(whole.variants) - len(study.variants):
         caption += f" {fmt.plural(left_out, 'more variant')} not drawn."
     if without_steps:
@@ -112,13 +116,33 @@ def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> Markup:
     by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
     shown = {name: runs for name, runs in by_variant.items() if runs}
     block, plot = 118.0, 78.0
-    drawing = Drawing(block * len(shown) + 24)
+    drawing = Drawing(block * len(shown) + 24 + _KEY)
+    scale = Scale.of([float(end) for runs in shown.values() for run in runs for end in _ends(run)])
     most = min(max(_POINTS_IN_ALL // sum(map(len, shown.values())), _FEWEST_POINTS), _MOST_POINTS)
     for index, (name, runs) in enumerate(shown.items()):
         drawing.row_label(block * index, name, _left_out_note(runs))
-        _draw_order(drawing, runs, (block * index + ONE_LINE + 4, plot), most)
+        _draw_order(drawing, runs, (block * index + ONE_LINE + 4, plot), scale, most)
     drawing.text((WIDTH / 2, block * len(shown) + 12), "step", anchor="middle")
-    return drawing.svg("Step times in the order the steps ran, one line a run, per variant.")
+    _draw_key(drawing, sorted({run.repeat for runs in shown.values() for run in runs}), block * len(shown) + 30)
+    return drawing.svg("Step times in the order the steps ran, one line a run, per variant, on one scale.")
+
+
+def _ends(run: RunSteps) -> tuple[float, float]:
+    """The shortest and the longest of the steps that count."""
+    return float(run.timed.min()), float(run.timed.max())
+
+
+def _stroke(repeat: int) -> tuple[str, str]:
+    """Colour and dashes of a run: the same in each variant, and no colour that stands for a part of a step."""
+    return ("ink", "grey")[repeat % 2], ("", "4 2", "1 2")[repeat // 2 % 3]
+
+
+def _draw_key(drawing: Drawing, repeats: Sequence[int], y: float) -> None:
+    for number, repeat in enumerate(repeats[:_MOST_KEYS]):
+        left = 44.0 + 60 * number
+        stroke, dash = _stroke(repeat)
+        drawing.line((left, y), (left + 16, y), stroke, dash=dash)
+        drawing.text((left + 20, y), f"run {repeat}")
 
 
 def _left_out_note(runs: Sequence[RunSteps]) -> str:
@@ -129,33 +153,34 @@ def _left_out_note(runs: Sequence[RunSteps]) -> str:
     return f"{each}{' per run' * (len(runs) > 1)} left out"
 
 
-def _draw_order(drawing: Drawing, runs: Sequence[RunSteps], place: tuple[float, float], most: int) -> None:
+def _draw_order(
+    drawing: Drawing, runs: Sequence[RunSteps], place: tuple[float, float], scale: Scale, most: int
+) -> None:
+    """Draw the runs of a variant. Steps beyond the scale of all timed steps, such as a first step, are cut off."""
     top, height = place
-    colours = ("blue", "orange", "green", "purple", "vermillion", "sky")
     floor, left = top + height, 44.0
     last = max(run.ms.size for run in runs)
-    # A first step that compiles or loads takes a hundred times as long: on its scale all others would be one line.
-    highest = 1.05 * max(float(run.timed.max()) for run in runs)
 
     def at(step: float, ms: float) -> tuple[float, float]:
-        return left + (WIDTH - left) * (step + 0.5) / last, floor - height * min(ms / highest, 1.0)
+        return left + (WIDTH - left) * (step + 0.5) / last, floor - height * scale.share(ms)
 
     left_out = max(run.warmup.size for run in runs)
     if left_out:
-        drawing.rect((left, top), (at(left_out - 0.5, 0)[0] - left, height), "band")
-    for ms in ticks(0, highest, 3):
+        drawing.rect((left, top), (at(left_out - 0.5, scale.low)[0] - left, height), "band")
+    for ms in scale.ticks():
         y = at(0, ms)[1]
         drawing.line((left, y), (WIDTH, y))
         drawing.text((left - 5, y), fmt.duration_ms(ms, 2) if ms else "0", anchor="end")
     for step in ticks(0, last - 1, 6):
         if step == int(step):
-            drawing.text((at(step, 0)[0], floor + 9), f"{step:g}", anchor="middle")
-    for index, run in enumerate(runs):
-        drawing.curve([at(*point) for point in _outline(run.ms, most)], colours[index % len(colours)])
+            drawing.text((at(step, scale.low)[0], floor + 9), fmt.plain(step), anchor="middle")
+    for run in runs:
+        stroke, dash = _stroke(run.repeat)
+        drawing.curve([at(*point) for point in _outline(run.ms, most)], stroke, dash=dash)
 
 
 def _outline(ms: npt.NDArray[np.float64], most: int) -> list[tuple[float, float]]:
-    """Steps with their times; of very many the least and the greatest of each group, in their order."""
+    """Steps with their times; of more than `most` steps the least and the greatest of each group, in order."""
     if ms.size <= most:
         return [(float(step), float(time)) for step, time in enumerate(ms)]
     groups = np.array_split(np.arange(ms.size), most // 2)

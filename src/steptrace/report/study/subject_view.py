@@ -1,4 +1,4 @@
-"""What a study's page does with a subject beyond what the subject's columns say: an exception, owned by the subject."""
+"""How a study's page may treat a subject other than by showing the columns of its rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from steptrace.report.page.markup import Html
 
 @dataclass(frozen=True)
 class VariantFigures:
-    """A document of each variant, and the columns to show of it; without names all that have a heading."""
+    """A document of each variant, and the columns to show of it; default: all that have a heading."""
 
     document: Callable[[VariantResult], Document | None]
     names: Sequence[str] = ()
@@ -25,8 +25,8 @@ class StudyView:
     """The exception of one subject.
 
     Attributes:
-        figures: documents of a variant that are shown in the place of its trace's rows or figures.
-        decides_nothing: whether there is nothing to compare in a study.
+        figures: documents of a variant that are shown in place of its trace's rows or figures.
+        decides_nothing: whether the subject decides nothing between the variants of a study; it is left out then.
         lead: a sentence above the table; empty without one.
         below: what stands below the table.
     """

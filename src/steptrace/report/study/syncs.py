@@ -1,75 +1,234 @@
-"""The section "Syncs" of a study's page: where each variant syncs, and what changes against its baseline."""
+"""The section "Syncs" of a study's page: the places where each variant syncs, and the changes against its baseline."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.syncs import Site
-from steptrace.documents.variant import SyncChange, SyncDiff, VariantResult
+from steptrace.documents.syncs import SiteRow
+from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, UnknownPlace, VariantResult
 from steptrace.report.page.markup import Html, place, render, short_place, unplaced
-from steptrace.report.page.parts import Explained, site_table
+from steptrace.report.page.rows import site_table
+from steptrace.report.page.section import Explained
+from steptrace.report.study.matrix import display_name
 from steptrace.report.study.variants import variants_shown
+from steptrace.words.prediction import awaited_in_words
 
 #: The blocks of more variants than this start folded.
 _MANY: Final = 6
+#: The most rows that compare blocked time with what a step saves.
+_MOST_REMOVALS: Final = 24
 
 
 def syncs(study: Comparison) -> Html:
-    """The sites of every variant: measured, or predicted and called so; then what each gains and loses.
+    """The sites of each variant, measured or predicted, and the syncs that it adds and removes.
 
-    Variants without any sync stand in one sentence.
+    Variants without any sync are named in one sentence.
     """
-    every = variants_shown(study)
-    without = [variant for variant in every if _has_none(variant)]
-    # Variants with the same syncs are one block.
-    alike: dict[object, list[VariantResult]] = {}
-    for variant in every:
-        if variant not in without:
-            alike.setdefault((variant.syncs, _sites(variant), variant.predicted_unknown), []).append(variant)
-    tables = [(group, _counts(group[0]), _table(group[0])) for group in alike.values()]
+    shown = variants_shown(study)
+    without = [variant for variant in shown if _has_none(variant)]
+    blocks = _blocks([variant for variant in shown if variant not in without], fold_all=len(study.variants) > _MANY)
     return render(
         "study/syncs",
-        study=study,
-        blocks=tables,
-        without=without,
+        lead=_lead(study),
+        is_predicted=not any(variant.syncs.measured_per_step is not None for variant in study.variants),
+        blocks=blocks,
+        without=[display_name(variant) for variant in without],
+        none_syncs=len(without) == len(study.variants),
         changes=[
-            (v, v.sync_diff.basis, text) for v in every if v.sync_diff is not None and (text := changed(v.sync_diff))
+            (v, v.sync_diff.basis, text) for v in shown if v.sync_diff is not None and (text := changed(v.sync_diff))
         ],
-        left_out=len(study.variants) - len(every),
-        meanings=max((table.meanings for *_, table in tables), key=len, default=()),
-        many=len(study.variants) > _MANY,
+        removals=removals(study)[:_MOST_REMOVALS],
+        left_out=len(study.variants) - len(shown),
+        meanings=max((block.table.meanings for block in blocks), key=len, default=()),
     )
+
+
+#: How syncs are known: by traces, by predictions, or not at all.
+Known = Literal["measured", "predicted", "unknown"]
+
+
+@dataclass(frozen=True)
+class _Lead:
+    """What the section says first: how the syncs are known, and how they were predicted."""
+
+    known: Known
+    text: str = ""
+
+
+def _lead(study: Comparison) -> _Lead:
+    counts = [variant.syncs for variant in study.variants]
+    if any(syncs.measured_per_step is not None for syncs in counts):
+        return _Lead("measured")
+    if all(syncs.predicted_per_step is None for syncs in counts):
+        return _Lead("unknown")
+    has_gpu = study.environment is not None and study.environment.gpu is not None
+    why = "no run measured them" if has_gpu else "these runs had no GPU"
+    return _Lead("predicted", f"{why}. {_followed(counts)}")
+
+
+def _followed(counts: Sequence[SyncCounts]) -> str:
+    """Which steps were followed in software: the second one of our own trainings, several of a program."""
+    batches = {syncs.predicted_batch_size for syncs in counts} - {None}
+    steps = sorted({syncs.predicted_steps for syncs in counts if syncs.predicted_steps is not None})
+    if batches:
+        what = "Each variant's second training step was"
+    else:
+        what = f"{' or '.join(map(str, steps)) or 'A few'} steps of each variant's program were"
+    batch = f" (a batch of {batches.pop()})" if len(batches) == 1 else ""
+    return f"{what} followed in software, on a virtual GPU, with the settings of scale `gpu`{batch}."
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Variants with the same syncs.
+
+    Attributes:
+        variants: their names.
+        counts: their syncs per step.
+        table: their sites.
+        is_open: whether the block is open.
+        notes: what to know of the sites; a sentence each.
+        unknown: the places that the prediction does not cover.
+    """
+
+    variants: Sequence[str]
+    counts: Html
+    table: Explained
+    is_open: bool
+    notes: Sequence[str]
+    unknown: Sequence[UnknownPlace]
+
+
+def _blocks(variants: Sequence[VariantResult], *, fold_all: bool) -> list[_Block]:
+    """The variants with any syncs, those with the same syncs together; the first block is open."""
+    alike: dict[object, list[VariantResult]] = {}
+    for variant in variants:
+        alike.setdefault((variant.syncs, _sites(variant), variant.predicted_unknown), []).append(variant)
+    blocks = list[_Block]()
+    for group in alike.values():
+        first = group[0]
+        counts = first.syncs
+        total = counts.predicted_per_step if counts.measured_per_step is None else counts.measured_per_step
+        says_something = bool(total or first.predicted_unknown)
+        blocks.append(
+            _Block(
+                variants=[display_name(variant) for variant in group],
+                counts=_counts(first),
+                table=_table(first),
+                is_open=not blocks and says_something and not fold_all,
+                notes=[*_notes(first)],
+                unknown=first.predicted_unknown,
+            )
+        )
+    return blocks
+
+
+def _notes(variant: VariantResult) -> Iterator[str]:
+    """What to know of a variant's sites; a sentence each."""
+    measured, predicted = variant.syncs.measured_per_step, variant.syncs.predicted_per_step
+    if variant.sync_sites and variant.trace is not None and variant.trace.syncs.ceiling_ns:
+        saved = fmt.duration_ns(variant.trace.syncs.ceiling_ns / (variant.trace.quality.steps or 1))
+        yield f"Without its syncs a step is at most {saved} shorter."
+    elif measured and not variant.sync_sites:
+        yield "The trace does not say where they happen."
+    if measured is not None and predicted is not None and measured != predicted:
+        yield "Counts differ where a sync depends on the data, or lies inside a library."
+
+
+class Removal(NamedTuple):
+    """What a variant's step gains against its baseline's, whose syncs block the host for another time.
+
+    `blocked_ms` and `baseline_blocked_ms`: how long syncs block the host in a profiled step. `shorter_ms`: how much
+    shorter an unprofiled step is, with the ends of its interval, None where there is none.
+    """
+
+    name: str
+    baseline: str
+    baseline_blocked_ms: float
+    blocked_ms: float
+    shorter_ms: float
+    low_ms: float | None
+    high_ms: float | None
+
+    @property
+    def words(self) -> str:
+        """The blocked time of both, and how much shorter or longer the step is, with the interval."""
+        blocked = f"blocked {fmt.duration_ms(self.baseline_blocked_ms)} → {fmt.duration_ms(self.blocked_ms)}"
+        change = "shorter" if self.shorter_ms >= 0 else "longer"
+        text = f"{blocked}, the step is {fmt.duration_ms(abs(self.shorter_ms))} {change}"
+        if self.low_ms is None or self.high_ms is None:
+            return text
+        ends = f"{fmt.duration_ms(self.low_ms)} to {fmt.duration_ms(self.high_ms)}"
+        return f"{text} (interval of what is saved: {ends})"
+
+
+def removals(study: Comparison) -> list[Removal]:
+    """Blocked time beside what a step gains, for each variant whose syncs were traced and differ from its baseline's.
+
+    Blocked time is not a sync's cost: the GPU may be busy meanwhile. The two figures together show what it is.
+    """
+    by_name = {variant.name: variant for variant in study.variants}
+    rows = []
+    for variant in study.variants:
+        baseline = by_name.get(variant.baseline)
+        if baseline is None or variant.is_baseline or variant.ratio is None:
+            continue
+        before, now = _blocked_ms(baseline), _blocked_ms(variant)
+        if before is None or now is None or not (baseline.sync_sites or variant.sync_sites):
+            continue
+        if baseline.syncs.measured_per_step == variant.syncs.measured_per_step or baseline.step_time_ms is None:
+            continue
+        shorter = [_shorter(baseline.step_time_ms, end) for end in (variant.ratio.low, variant.ratio.high)]
+        value = _shorter(baseline.step_time_ms, variant.ratio.value)
+        assert value is not None
+        rows.append(Removal(variant.name, baseline.name, before, now, value, *shorter))
+    return rows
+
+
+def _blocked_ms(variant: VariantResult) -> float | None:
+    """How long syncs block the host in a profiled step; None where it was not measured."""
+    if variant.trace is None or variant.trace.syncs.blocked_ns is None or not variant.trace.quality.steps:
+        return None
+    return variant.trace.syncs.blocked_ns / variant.trace.quality.steps / fmt.NS_PER_MS
+
+
+def _shorter(baseline_ms: float, ratio: float | None) -> float | None:
+    """How much shorter than the baseline's a step is whose ratio this is."""
+    return None if ratio is None else baseline_ms * (1 - 1 / ratio)
 
 
 def _has_none(variant: VariantResult) -> bool:
     """Whether no sync was measured and none predicted; without a measured count, with all operations covered."""
     measured, predicted = variant.syncs.measured_per_step, variant.syncs.predicted_per_step
     if measured is None:
-        return predicted == 0 and not variant.predicted_unknown and not variant.unfollowed_branches
+        seen_all = not (variant.predicted_unknown or variant.unfollowed_branches or variant.predicted_awaited)
+        return predicted == 0 and seen_all
     return measured == 0 and not predicted
 
 
 def _counts(variant: VariantResult) -> Html:
-    """Its syncs per step by all that looked: the trace, the prediction, PyTorch's own check."""
-    of, unknown = variant.syncs, variant.predicted_unknown
-    sources = ((of.measured_per_step, "measured"), (of.predicted_per_step, "predicted"))
+    """Its syncs per step by each source: the trace, the prediction, PyTorch's own check."""
+    syncs, unknown = variant.syncs, variant.predicted_unknown
+    sources = ((syncs.measured_per_step, "measured"), (syncs.predicted_per_step, "predicted"))
     counts = [Html("<b>{}</b> {}").format(fmt.count(count), word) for count, word in sources if count is not None]
-    if of.warned_per_step is not None and of.measured_per_step is not None:
-        counts.append(Html("<b>{}</b> seen by PyTorch's own check").format(fmt.count(of.warned_per_step)))
+    if syncs.warned_per_step is not None and syncs.measured_per_step is not None:
+        counts.append(Html("<b>{}</b> seen by PyTorch's own check").format(fmt.count(syncs.warned_per_step)))
     missing = [Html("{} not covered").format(fmt.plural(len(unknown), "operation"))] if unknown else []
     missing += [
         Html("{} does something else every {} steps, and {} were followed").format(
-            branch.place, branch.every, of.predicted_steps
+            branch.place, branch.every, syncs.predicted_steps
         )
         for branch in variant.unfollowed_branches
     ]
+    missing += [Html("{}").format(awaited_in_words(one, syncs.predicted_steps)) for one in variant.predicted_awaited]
     per_step = Html("Per step: ") if counts else Html("neither measured nor predicted")
     return per_step + Html(", ").join([*counts, *missing])
 
 
 def _table(variant: VariantResult) -> Explained:
-    """The sites that were traced, else those that are predicted; nothing without any."""
+    """The traced sites, or the predicted ones if none were traced; empty without any."""
     sites = _sites(variant)
     if not sites:
         return Explained("")
@@ -78,7 +237,7 @@ def _table(variant: VariantResult) -> Explained:
     return site_table(sites, steps=variant.trace.quality.steps, runs=variant.trace.runs)
 
 
-def _sites(variant: VariantResult) -> Sequence[Site]:
+def _sites(variant: VariantResult) -> Sequence[SiteRow]:
     return variant.sync_sites if variant.syncs.measured_per_step is not None else variant.predicted_sites
 
 

@@ -1,24 +1,27 @@
-"""The variants of a study: which are shown, and the section with all side by side, gates, and the runs that failed."""
+"""The section with all variants of a study side by side, the gates, and the runs that failed."""
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import columns_of, read
+from steptrace.documents.base import Column, columns_of, read
 from steptrace.documents.comparison import Comparison, GateOutcome, is_measuring
 from steptrace.documents.note import NO_VERDICT, UNEVEN
 from steptrace.documents.run import ProcessError
 from steptrace.documents.steps import STEP_FIGURES
-from steptrace.documents.variant import Equivalence, VariantResult
-from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render, sentence
-from steptrace.report.page.parts import Figure, Unit, figures_table, text_table
+from steptrace.documents.variant import CompiledFigures, Equivalence, VariantResult
+from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render
+from steptrace.report.page.table import Figure, Unit, figures_table, text_table
 from steptrace.stats import IQR_WARNING
+from steptrace.words.equivalence import not_comparable_text
 from steptrace.words.notes import note_text
 
-#: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
+#: The most variants on a screen. Of more variants it shows the baselines and those that differ most.
 MOST_ROWS = 15
 _NOTE: Final = Html('<span class="note">{}</span>')
 
@@ -38,9 +41,9 @@ def samples_per_step(study: Comparison) -> tuple[int, ...]:
 
 
 def variants_shown(study: Comparison) -> list[VariantResult]:
-    """All variants in the study's order, those of which nothing was measured last.
+    """The variants on the first screen, in the study's order; variants without any measurement come last.
 
-    Of many the baselines and those whose verdict and ratio say the most.
+    If there are many, they are the baselines and the variants with a verdict or with the largest ratios.
     """
     if len(study.variants) <= MOST_ROWS:
         return sorted(study.variants, key=lambda variant: variant.status != "ok" and variant.step_ms is None)
@@ -56,7 +59,7 @@ def variants_shown(study: Comparison) -> list[VariantResult]:
 
 
 def variants(study: Comparison) -> Html:
-    """All variants side by side, what to read with care, gates, the runs that failed, and the terms."""
+    """All variants side by side, notes to read with care, gates, failed runs, and the meanings of the figures."""
     figures = _figures(study)
     expected = [(breakable(v.name), inline_code(v.hypothesis)) for v in study.variants if v.hypothesis]
     shown = {figure.heading for figure in figures if any(value is not None for value in figure.values.values())}
@@ -64,51 +67,110 @@ def variants(study: Comparison) -> Html:
     terms += ["SyncCounts.measured_per_step", "Equivalence.status", "VariantResult.profiled_over_unprofiled"]
     terms += [f"StepFigures.{figure.name}" for figure in STEP_FIGURES if figure.heading in shown]
     terms += ["VariantResult.nvml_util_pct"] if _NVML in shown else []
+    terms += [f"CompiledFigures.{column.name}" for column in columns_of(CompiledFigures) if column.heading in shown]
+    terms += ["VariantResult.joules_per_step"] if _ENERGY in shown else []
     return render(
         "study/variants",
-        study=study,
         table=figures_table(
             "Variant", {v.name: _named(v) for v in study.variants}, figures, {v.name: anchor(v) for v in study.variants}
         ),
-        of_gpu=any(v.gpu_busy_pct is not None for v in study.variants),
-        care=care(study),
+        care=[*_without_gpu(study), *care(study)],
         expected=text_table(("Variant", "Expected"), expected) if expected else "",
-        endings_of=endings,
-        limits_of=limits,
-        failures=[variant for variant in study.variants if endings(variant)],
+        gates=[_shown_gate(gate) for gate in sorted(study.gates, key=attrgetter("outcome"))],
+        gates_broken=sum(gate.outcome == "broken" for gate in study.gates),
+        failures=[_failed(variant) for variant in study.variants if endings(variant)],
         terms=terms,
     )
 
 
-_NVML: Final = next(one.heading for one in columns_of(VariantResult) if one.name == "nvml_util_pct")
+def _without_gpu(study: Comparison) -> list[str]:
+    """That the use of the GPU is not known, where no run had one."""
+    measured = any(variant.gpu_busy_pct is not None for variant in study.variants)
+    return [] if measured else ["Without a GPU, GPU utilisation is not measured."]
+
+
+@dataclass(frozen=True)
+class _ShownGate:
+    """A gate: a badge with its outcome, the variant and the key that it looks at, its limits, and what came out."""
+
+    outcome: Html
+    variant: str
+    key: str
+    limits: str
+    text: str | None
+    look: str
+
+
+def _shown_gate(gate: GateOutcome) -> _ShownGate:
+    is_broken = gate.outcome == "broken"
+    return _ShownGate(
+        outcome=badge(gate.outcome, "bad" if is_broken else ""),
+        variant=gate.variant,
+        key=gate.key,
+        limits=f"{limits(gate)}." if gate.text else limits(gate),
+        text=gate.text,
+        look="" if is_broken else "note",
+    )
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A variant of which something failed: how much ended well, and how each failure ended."""
+
+    name: str
+    summary: str
+    endings: Sequence[tuple[str, ProcessError]]
+
+
+def _failed(variant: VariantResult) -> _Failed:
+    how = endings(variant)
+    first = how[0][1].error
+    summary = f"{variant.runs_ok} of {fmt.plural(len(variant.runs), 'run')} ended well"
+    return _Failed(
+        name=variant.name,
+        summary=f"{summary}: {fmt.clipped(first, _LONGEST_ERROR)}" if first else summary,
+        endings=[(f"{who}: {', '.join(filter(None, [error.status, error.ending]))}", error) for who, error in how],
+    )
+
+
+#: Letters of an error in the line that unfolds it.
+_LONGEST_ERROR: Final = 120
+
+
+_NVML, _ENERGY = (
+    next(column.heading for column in columns_of(VariantResult) if column.name == name)
+    for name in ("nvml_util_pct", "joules_per_step")
+)
 
 
 def _figures(study: Comparison) -> list[Figure]:
-    """The columns: speed, from unprofiled steps; waiting and use of the GPU; trust."""
+    """The columns on speed (from unprofiled steps), on waiting and use of the GPU, and on whether to trust them."""
     compared = [v for v in study.variants if not v.is_baseline]
     ratios = {v.name: v.ratio for v in compared if v.ratio is not None}
     values = {v.name: 1.0 for v in study.measured if v.is_baseline} if ratios else {}
-    values |= {name: of.value for name, of in ratios.items()}
-    ends = {name: None if of.low is None else fmt.ratio_interval(of.low, of.high) for name, of in ratios.items()}
+    values |= {name: ratio.value for name, ratio in ratios.items()}
+    ends = {
+        name: None if ratio.low is None else fmt.ratio_interval(ratio.low, ratio.high) for name, ratio in ratios.items()
+    }
     some_unknown = any(v.predicted_unknown and v.syncs.measured_per_step is None for v in study.variants)
     times = {v.name: v.step_ms for v in study.variants if v.step_ms is not None}
     interval = f"{fmt.setting(study.method.confidence)} interval"
 
     def figure(
         heading: str,
-        of: Callable[[VariantResult], str | float | None],
+        value_of: Callable[[VariantResult], str | float | None],
         unit: Unit = None,
         absent: str = fmt.NOT_MEASURED,
     ) -> Figure:
-        return Figure(heading, {v.name: of(v) for v in study.variants}, unit, absent)
+        return Figure(heading, {v.name: value_of(v) for v in study.variants}, unit, absent)
 
     samples_differ = len(samples_per_step(study)) > 1
     several = len({v.baseline for v in study.variants}) > 1
     return [
         figure("Baseline", lambda v: v.baseline if several else None),
-        Figure("Step time", {name: of.value for name, of in times.items()}, "ms"),
-        Figure(interval, {name: fmt.step_time(of.value, of.low, of.high)[1] for name, of in times.items()}),
-        Figure("p95", {name: of.p95 for name, of in times.items()}, "ms"),
+        Figure("Step time", {name: step.value for name, step in times.items()}, "ms"),
+        Figure(interval, {name: fmt.step_time(step.value, step.low, step.high)[1] for name, step in times.items()}),
+        Figure("p95", {name: step.p95 for name, step in times.items()}, "ms"),
         figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
         figure(
             "Samples a second",
@@ -121,27 +183,37 @@ def _figures(study: Comparison) -> list[Figure]:
         figure("Syncs per step", lambda v: v.syncs.measured_per_step),
         figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step, absent="not predicted"),
         figure("Not covered", lambda v: len(v.predicted_unknown) if some_unknown else None),
-        *(figure(one.heading, attrgetter(one.name), one.unit) for one in STEP_FIGURES),
+        *(figure(step_figure.heading, attrgetter(step_figure.name), step_figure.unit) for step_figure in STEP_FIGURES),
         figure(_NVML, lambda v: v.nvml_util_pct, "%"),
+        figure(_ENERGY, lambda v: None if v.joules_per_step is None else f"{fmt.significant(v.joules_per_step)} J"),
         figure("Equivalence", lambda v: _equivalence(v.equivalence)),
         figure("Runs", lambda v: f"{v.runs_ok} of {len(v.runs)}" if v.runs else "not run"),
         figure("Profiled / unprofiled", lambda v: v.profiled_over_unprofiled, fmt.ratio),
+        *(
+            figure(column.heading, partial(_of_compiled, column), column.unit, absent="")
+            for column in columns_of(CompiledFigures)
+        ),
     ]
 
 
+def _of_compiled(column: Column, variant: VariantResult) -> float | None:
+    """A figure of what torch.compile did in a variant's runs."""
+    return None if variant.compiled is None else column.of(variant.compiled)
+
+
 def _named(variant: VariantResult) -> Html:
-    """The name, and how its runs ended if not well."""
+    """The variant's name, and how its runs failed, if they did."""
     html = Html('<span class="variant">{}</span>').format(breakable(variant.name))
     return html if variant.status == "ok" else html + Html(" ") + status_badge(variant)
 
 
 def status_badge(variant: VariantResult) -> Html:
-    """How its runs ended."""
+    """A badge that says how a variant's runs ended."""
     return badge(variant.status, "not-run" if variant.status == "not run" else "bad")
 
 
 def verdict_badge(variant: VariantResult) -> Html | None:
-    """Its verdict, and whether its answer differs; None where nothing was measured."""
+    """A badge with the verdict, and one if the variant's answer differs; None if nothing was measured."""
     if variant.step_ms is None and not variant.is_baseline:
         return None
     html = badge("baseline" if variant.is_baseline else variant.verdict or "no verdict")
@@ -149,15 +221,15 @@ def verdict_badge(variant: VariantResult) -> Html | None:
 
 
 def _equivalence(check: Equivalence) -> Html | None:
-    """Whether it computes the same, and by how much it differs."""
+    """Whether the variant computes the same, and how much it differs; None if that was not checked."""
     if check.status == "not measured":
         return None
     word = "check failed" if check.status == "failed" else check.status
     html = badge(word, {"differs": "bad", "failed": "bad", "same": "same-answer"}.get(check.status, "undecided"))
     if check.status == "same":
         return html + _NOTE.format(f"within {fmt.relative_error(check.max_rel_err)}")
-    if check.status == "not comparable" and check.reason:
-        return html + _NOTE.format(check.reason)
+    if check.not_comparable is not None:
+        return html + _NOTE.format(not_comparable_text(check.not_comparable))
     if check.status == "differs":
         for name, error, tolerance, out in errors_to_reference(check):
             if out:
@@ -174,12 +246,12 @@ def needs_a_look(study: Comparison) -> bool:
 
 
 def errors_to_reference(check: Equivalence) -> list[tuple[str, float | None, float, bool]]:
-    """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
+    """The quantities compared with the reference: name, relative error, tolerance, and whether the error exceeds it."""
     return [(name, error, most, error is None or error > most) for name, error, most in check.held if most is not None]
 
 
 def endings(variant: VariantResult) -> list[tuple[str, ProcessError]]:
-    """The errors of a variant's runs and of its equivalence check; runs that ended in the same way stand together."""
+    """The errors of a variant's runs and of its equivalence check, with the name of each; equal errors are one."""
     repeats_of: dict[ProcessError, list[str]] = {}
     for run in variant.runs:
         error = run.error
@@ -201,7 +273,7 @@ def limits(gate: GateOutcome) -> str:
 
 
 def care(study: Comparison) -> list[str]:
-    """What a reader should know before comparing the rows."""
+    """Notes that a reader should know before comparing the rows; a sentence each."""
     sentences = []
     if len(samples := samples_per_step(study)) > 1:
         sentences.append(
@@ -220,18 +292,18 @@ def _warnings(study: Comparison) -> list[str]:
     for variant in study.variants:
         noise = variant.noise
         in_finding = UNEVEN if (noise.iqr_over_median or 0.0) > IQR_WARNING else frozenset[str]()
-        for one in noise.notes:
-            if one.code not in in_finding and one.code not in _ON_FIRST_SCREEN:
-                names.setdefault(note_text(one).rstrip("."), []).append(variant.name)
-    return [f"{sentence(text)}: {_who(variants, study)}." for text, variants in names.items()]
+        for note in noise.notes:
+            if note.code not in in_finding and note.code not in _ON_FIRST_SCREEN:
+                names.setdefault(note_text(note).rstrip("."), []).append(variant.name)
+    return [f"{fmt.capitalised(text)}: {_who(variants, study)}." for text, variants in names.items()]
 
 
 def _measured_differently(study: Comparison) -> list[str]:
-    """How variants were profiled and timed, where a study does not measure all alike."""
+    """The variants that were profiled or timed in another way than the others; a sentence for each way."""
     ways: dict[tuple[str, ...], list[VariantResult]] = {}
     for variant in study.variants:
-        own = tuple(text for text in variant.overrides if is_measuring(text))
-        ways.setdefault(own, []).append(variant)
+        settings = tuple(text for text in variant.overrides if is_measuring(text))
+        ways.setdefault(settings, []).append(variant)
     if len(ways) < 2:
         return []
     return [

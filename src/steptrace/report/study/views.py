@@ -1,4 +1,4 @@
-"""The exceptions of a study's page: where it shows something other than the rows of the variants' traces."""
+"""The subjects for which a study's page shows something other than the rows of the variants' traces."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,17 +10,23 @@ from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import part_name
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.markup import Html, definitions, render
-from steptrace.report.page.parts import Figure, figures_table
+from steptrace.report.page.table import Figure, figures_table
 from steptrace.report.study.subject_view import StudyView, VariantFigures, views_of
 
-#: A host's memory of which less is used decides nothing between variants.
+#: Where all variants use less than this share of a host's memory, memory decides nothing between them.
 _SMALL_PART: Final = 0.05
 #: Names of kernels in a sentence.
 _MOST_NAMES: Final = 6
 _FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
-#: What ranks say beside a run's record of its communication.
-_ALL_REDUCES: Final = ("count_per_step", "bytes_per_step", "measured_ns_per_step", "exposed_ns_per_step", "overlap",
-                       "wait_ns_per_step")  # fmt: skip
+#: What the ranks' traces say of all-reduces, beside the run's record of its communication.
+_ALL_REDUCES: Final = (
+    "count_per_step",
+    "bytes_per_step",
+    "measured_ns_per_step",
+    "exposed_ns_per_step",
+    "overlap",
+    "wait_ns_per_step",
+)
 
 
 def has_unlinked_work(trace: TraceSummary) -> bool:
@@ -35,8 +41,9 @@ def _memory_decides_nothing(study: Comparison) -> bool:
 
 
 def _is_small(memory: DeviceMemory) -> bool:
-    of_host = memory.device_type == "cpu" and memory.capacity_bytes is not None
-    return of_host and memory.peak_allocated_bytes < _SMALL_PART * (memory.capacity_bytes or 0)
+    if memory.device_type != "cpu" or memory.capacity_bytes is None:
+        return False
+    return memory.peak_allocated_bytes < _SMALL_PART * memory.capacity_bytes
 
 
 def _input_decides_nothing(study: Comparison) -> bool:
@@ -46,30 +53,34 @@ def _input_decides_nothing(study: Comparison) -> bool:
 
 
 def _formats(study: Comparison) -> Html:
-    """In which number formats the kernels' time is, and which part of matrix work is on tensor cores, as shares."""
-    every = {v.name: v.trace.precision for v in study.variants if v.trace is not None and v.trace.precision is not None}
-    formats = dict.fromkeys(name for of in every.values() for name, share in of.shares.items() if share)
-    figures = [
-        Figure(part_name(name).capitalize(), {v: of.shares.get(name) for v, of in every.items()}, "share")
-        for name in formats
-    ]
-    on_cores = {v: of.tensor_core_share for v, of in every.items()}
-    if not figures:
+    """The kernels' time by number format, and the part of matrix products on tensor cores, as shares."""
+    precisions = {
+        v.name: v.trace.precision for v in study.variants if v.trace is not None and v.trace.precision is not None
+    }
+    formats = dict.fromkeys(
+        name for precision in precisions.values() for name, share in precision.shares.items() if share
+    )
+    if not formats:
         return Html("")
+    figures = []
+    for name in formats:
+        shares = {variant: precision.shares.get(name) for variant, precision in precisions.items()}
+        figures.append(Figure(part_name(name).capitalize(), shares, "share"))
+    on_cores = {variant: precision.tensor_core_share for variant, precision in precisions.items()}
     figures.append(Figure("Matrix products on tensor cores", on_cores, "share"))
-    table = figures_table("Variant", {v: v for v in every}, figures)
+    table = figures_table("Variant", {variant: variant for variant in precisions}, figures)
     tables = [("Kernel time by number format", table)]
     return render("study/tables", lead="", tables=tables, meanings=definitions(_FORMATS))
 
 
 def _kernels_saved(study: Comparison) -> str:
-    """Which of the baseline's kernels the variant with the least step time does not run; empty without any."""
+    """The baseline's kernels that the fastest variant does not run, in a sentence; empty without any."""
     baseline = study.variant(study.baseline)
     best = min(study.measured, key=lambda variant: study.step_times_ms[variant.name], default=None)
     if baseline is None or best is None or baseline.trace is None or best.trace is None:
         return ""
-    others = by_key(best.trace.kernels)
-    saved = [row for identity, row in by_key(baseline.trace.kernels).items() if identity not in others]
+    still_run = by_key(best.trace.kernels)
+    saved = [row for identity, row in by_key(baseline.trace.kernels).items() if identity not in still_run]
     if not saved:
         return ""
     ns = sum(row.sum_ns for row in saved) / (baseline.trace.quality.steps or 1)

@@ -6,26 +6,17 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from steptrace import format as fmt
-from steptrace.documents.memory import DeviceMemory
+from steptrace.documents.memory import MEMORY_CATEGORIES, DeviceMemory
 from steptrace.documents.overview import part_name
 from steptrace.limits import COUNTER_AGREES
-from steptrace.report.draw import WIDTH, Drawing, Piece
-from steptrace.report.page.markup import definitions
-from steptrace.report.page.parts import Explained, Parts, facts, folded, keyed_bar, listing, note, picture, subheading
+from steptrace.report.charts.area import bytes_over_time
+from steptrace.report.page.markup import Html, definitions
+from steptrace.report.page.rows import facts, listing
+from steptrace.report.page.section import Explained, Parts, folded, note, picture, subheading
+from steptrace.report.page.table import Cell, Head, table
 from steptrace.report.trace.registry import section_of
-from steptrace.report.trace.words import TraceView
+from steptrace.report.trace.view import TraceView
 
-#: What memory is held for, in the order of a bar, with the colour.
-_COLOURS: Final = {
-    "parameters": "blue",
-    "gradients": "sky",
-    "optimizer_state": "green",
-    "activations": "orange",
-    "inputs": "purple",
-    "workspaces": "muted",
-    "temporary": "vermillion",
-    "unknown": "grey",
-}
 #: A device with a smaller share of the largest peak than this is left out.
 _WORTH_SHOWING: Final = 0.01
 
@@ -56,56 +47,41 @@ def _device_memory(entry: DeviceMemory) -> list[Explained]:
                 f"Allocations are missing: the allocator's counter fits the recorded blocks at {agrees} of the events."
             )
         )
-    held = [
-        Piece(size, colour, f"{part_name(category)} {fmt.size_bytes(size)}")
-        for category, colour in _COLOURS.items()
-        if (size := entry.by_category.get(category))
-    ]
-    words = {category: part_name(category) for category in _COLOURS}
+    words = {category: part_name(category) for category in MEMORY_CATEGORIES}
     origins = listing(entry.at_peak, most=15, words=words) if entry.at_peak else Explained("")
     curve = memory_curve(entry, f"Memory of {name}")
     return [
         subheading(name),
         facts(entry if entry.complete else replace(entry, before_bytes=None)),
         *notes,
-        Explained(keyed_bar(held)),
+        Explained(_held(entry)),
         picture(curve, "Allocated over time", "Dashed: held since before the trace. Pale: reserved."),
         folded("Live at the peak, by origin", origins),
     ]
 
 
-_FOOT = 22.0
-_TOP, _PLOT = 26.0, 120.0
+def _held(entry: DeviceMemory) -> Html:
+    """What memory was held for at the peak, each with a bar of its share; nothing where that is not known."""
+    held = {name: size for name in MEMORY_CATEGORIES if (size := entry.by_category.get(name))}
+    if not held:
+        return Html("")
+    whole = sum(held.values())
+    rows = [
+        ("", [Cell(part_name(name)), Cell(fmt.size_bytes(size), size, size / whole)]) for name, size in held.items()
+    ]
+    heads = [Head("Held at the peak for"), Head("Memory", number=True, label="Memory")]
+    return Html('<div class="narrow-table">{}</div>').format(table(heads, rows))
 
 
 def memory_curve(entry: DeviceMemory, title: str) -> Markup | None:
-    """One device's bytes over time, its peak marked, the reserved ones pale behind; None with too few points."""
-    points, peak, peak_ts = entry.curve, entry.peak_allocated_bytes, entry.peak_ts
-    if len(points) < 2:
+    """One device's bytes over time; None with too few points."""
+    if not entry.curve:
         return None
-    start, end = points[0][0], points[-1][0]
-    highest: int = max(max(point[1], point[2] or 0) for point in points) or 1
-    floor = _TOP + _PLOT
-
-    def at(ts: int, size: float) -> tuple[float, float]:
-        return WIDTH * (ts - start) / max(end - start, 1), floor - _PLOT * size / highest
-
-    peak_x, peak_y = at(peak_ts, peak)
-    words = f"peak {fmt.size_bytes(peak)}"
-    reserved = [at(ts, size) for ts, _, size in points if size is not None]
-    before = entry.before_bytes or 0
-    drawing = Drawing(floor + _FOOT)
-    if reserved:
-        drawing.area(reserved, floor, "band")
-    drawing.area([at(ts, size) for ts, size, _ in points], floor, "sky", opacity=0.6)
-    if before:
-        y = at(start, before)[1]
-        drawing.line((0, y), (WIDTH, y), "blue", dash="4 4")
-    drawing.line((0, floor), (WIDTH, floor))
-    drawing.line((peak_x, _TOP - 8), (peak_x, floor), "vermillion")
-    drawing.dot((peak_x, peak_y), "vermillion")
-    left = peak_x > WIDTH / 2
-    drawing.text((peak_x + (-6 if left else 6), _TOP - 15), words, "name", anchor="end" if left else "start")
-    drawing.text((0, floor + 12), fmt.duration_ns(start))
-    drawing.text((WIDTH, floor + 12), fmt.duration_ns(end), anchor="end")
-    return drawing.svg(f"{title}: {words} at {fmt.duration_ns(peak_ts)}.")
+    peak = fmt.size_bytes(entry.peak_allocated_bytes)
+    return bytes_over_time(
+        entry.curve,
+        (entry.peak_ts, entry.peak_allocated_bytes),
+        (fmt.duration_ns(entry.curve[0][0]), fmt.duration_ns(entry.curve[-1][0])),
+        f"{title}: peak {peak} at {fmt.duration_ns(entry.peak_ts)}.",
+        before=entry.before_bytes or 0,
+    )

@@ -9,8 +9,8 @@ from typing import Final
 
 from steptrace.documents.subject import modules_in, names_of_subjects
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.page.parts import Parts
-from steptrace.report.trace.words import TraceView
+from steptrace.report.page.section import Parts
+from steptrace.report.trace.view import TraceView
 
 #: Makes the parts of a section; None if there is nothing to show.
 SectionFunction = Callable[[TraceView], Parts | None]

@@ -1,43 +1,45 @@
 """The sections of a trace's page that show more than their subject's table.
 
-A subject whose value is a list of rows needs none here: its table follows from its columns. The others have a function
-of the trace that gives the parts of the section, or None if there is nothing to show.
+Each is a function of the trace that returns the parts of the section, or None if there is nothing to show. A subject
+that is a list of rows needs no function: its table follows from its columns.
 """
 
+import gzip
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from steptrace import format as fmt
 from steptrace.documents.base import Document, shown_columns
 from steptrace.documents.launches import Distribution
 from steptrace.documents.overview import IDLE_CAUSES, part_name
-from steptrace.documents.subject import Subject
+from steptrace.documents.subject import Absence, Subject
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.rule import window_of
-from steptrace.report.draw import timeline_figure
-from steptrace.report.page.markup import definitions
-from steptrace.report.page.parts import (
-    Explained,
-    Figure,
-    Parts,
-    facts,
-    figures_table,
-    folded,
-    listing,
-    named_facts,
-    note,
-    site_table,
-    subheading,
-)
-from steptrace.report.trace import absence
+from steptrace.findings.headline import step_lengths_of
+from steptrace.findings.rule import per_in_words
+from steptrace.findings.window import window_of
+from steptrace.report.charts.cells import pieces_of
+from steptrace.report.charts.lanes import lanes
+from steptrace.report.charts.palette import colour_of
+from steptrace.report.charts.strip import Bar, parted_bars
+from steptrace.report.page.markup import Html, definitions, inline_code
+from steptrace.report.page.rows import facts, listing, named_facts, site_table
+from steptrace.report.page.section import Explained, Parts, colour_keys, folded, note, subheading
+from steptrace.report.page.table import Figure, figures_table
 from steptrace.report.trace.registry import section_for, section_of
-from steptrace.report.trace.words import TraceView
+from steptrace.report.trace.view import TraceView
+from steptrace.words.codes import EXPECTED_BY, absence_text
+from steptrace.words.headline import span_text
+from steptrace.words.pictures import BUSIEST_STREAMS, DOWNLOAD, LANES, download_note
 
 #: How many operators stand in the overview.
 _MOST_OPERATORS: Final = 6
-#: A number format with less of the kernel time is left out, and so is what is unknown of the matrix products.
+#: The least share that is shown of a number format, and of matrix products in an unknown one.
 _SMALLEST_SHARE: Final = 0.005
-#: Classes of work on the critical path, where a page calls them something else.
+#: What a page calls classes of work on the critical path, if it uses another word.
 _PATH_CLASSES: Final = {
     "loader": "data loader",
     "sync": "sync overhead",
@@ -50,12 +52,13 @@ _STEP_COLUMNS: Final = (
     *("index", "length_ns", "dur_ns", "host_dur_ns", "busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns"),
     "idle_ns",
 )
+_SEVERAL: Final = 2
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
 
 
 def parts_of(view: TraceView, subject: Subject) -> Parts | None:
-    """What a trace says of a subject; None if that is nothing."""
+    """The parts of the section on a subject; None if there is nothing to show."""
     section = section_for(subject.name)
     if section is not None:
         return section(view)
@@ -64,14 +67,24 @@ def parts_of(view: TraceView, subject: Subject) -> Parts | None:
 
 
 def rows_of(trace: TraceSummary, subject: Subject) -> Sequence[Document]:
-    """The rows of a subject as a page shows them; figures that are no list are one row."""
+    """The rows of a subject; a subject of single figures has one row."""
     value = getattr(trace, subject.name)
-    return value if isinstance(value, tuple) else () if value is None else (value,)
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
 
 
 def why_absent(view: TraceView, subject: Subject) -> str:
     """Why there is nothing to show of a subject, in words; empty where that is no loss."""
-    return absence.in_words(absence.why_absent(view.trace, subject), view.trace)
+    trace = view.trace
+    return absence_text(absence_of(trace, subject), trace.device_name)
+
+
+def absence_of(trace: TraceSummary, subject: Subject) -> Absence | None:
+    """The code of why there is nothing to show of a subject; None where that is no loss."""
+    if subject.needs_gpu and not trace.gpu_measured:
+        return "gpu_records_lost" if trace.quality.lost else "no_gpu_work"
+    return trace.absent.get(subject.name, subject.absent)
 
 
 def _folded(
@@ -82,49 +95,71 @@ def _folded(
     most: int = 12,
     words: Mapping[str, str] | None = None,
 ) -> Parts:
-    """A table behind its title; nothing without rows. `words` stand for some names."""
+    """A table that its title unfolds; nothing without rows. `words` replace some names."""
     return [folded(title, listing(rows, names, most=most, words=words, steps=view.steps))] if rows else []
 
 
 def _listed(view: TraceView, rows: Sequence[Document], others: str, words: Mapping[str, str] | None = None) -> Parts:
-    """A table of the first rows, and the others behind their number; at least one row."""
+    """A table of the first rows, and the others folded under their number; there must be a row."""
     first, rest = rows[:_OPEN], rows[_OPEN:]
     more = _folded(view, fmt.plural(len(rest), others), rest, most=25, words=words)
     return [listing(first, words=words, steps=view.steps), *more]
 
 
 @section_of("overview")
-def overview(view: TraceView) -> Parts:
-    """In which number formats the trace computes, and the operators that take most of the time."""
-    of, formats = view.trace.overview, _precision(view.trace)
-    of_formats = ("Precision.kernel_ns", "Precision.tensor_core_ns") if formats else ()
-    terms = definitions(["Overview.parts_ns", *of_formats])
+def overview_parts(view: TraceView) -> Parts:
+    """The number formats that the trace computes in, and the operators that take most of the time."""
+    overview, formats = view.trace.overview, _precision(view.trace)
+    format_terms = ("Precision.kernel_ns", "Precision.tensor_core_ns") if formats else ()
+    by_step = step_strip(view)
+    terms = definitions(["Overview.parts_ns", *format_terms])
     figures = Explained(named_facts(formats) if formats else "", terms)
-    if of is None or not of.operators:
-        return [figures]
-    on_device = any(row.device_self_ns for row in of.operators)
+    if overview is None or not overview.operators:
+        return [by_step, figures]
+    on_device = any(row.device_self_ns for row in overview.operators)
     columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
-    return [figures, subheading("Top operators"), listing(of.operators[:_MOST_OPERATORS], columns, steps=of.steps)]
+    return [
+        by_step,
+        figures,
+        subheading("Top operators"),
+        listing(overview.operators[:_MOST_OPERATORS], columns, steps=overview.steps),
+    ]
+
+
+def step_strip(view: TraceView) -> Explained:
+    """Each step as a bar of its parts; nothing of a single step."""
+    steps = () if view.trace.overview is None else view.trace.overview.by_step
+    if len(steps) < _SEVERAL or not any(sum(step.parts_ns.values()) for step in steps):
+        return Explained("")
+    bars = [Bar(str(step.index), pieces_of(step.parts_ns)) for step in steps]
+    lengths = [bar.size for bar in bars]
+    ends = f"{fmt.duration_ns(min(lengths))} to {fmt.duration_ns(max(lengths))}"
+    picture = parted_bars(bars, f"{len(bars)} steps of {ends}, each with its parts", what="Step")
+    parts = dict.fromkeys(name for step in steps for name, ns in step.parts_ns.items() if ns)
+    keys = colour_keys({name: part_name(name) for name in parts}, colour_of)
+    html = Html('<div class="picture">{}</div>{}').format(picture, keys)
+    return Explained(html)
 
 
 def _precision(trace: TraceSummary) -> list[tuple[str, str]]:
-    of = trace.precision
-    if of is None:
+    """Shares of the kernel time and of matrix products by number format, with what each is called."""
+    precision = trace.precision
+    if precision is None:
         return []
-    shown = {name: share for name, share in of.shares.items() if share >= _SMALLEST_SHARE}
+    shown = {name: share for name, share in precision.shares.items() if share >= _SMALLEST_SHARE}
     figures = [(f"Kernel time, {part_name(name)}", fmt.share(share)) for name, share in shown.items()]
-    if of.tf32_share:
-        figures.append(("32-bit kernel time in TF32", fmt.share(of.tf32_share)))
-    if of.tensor_core_share is None:
+    if precision.tf32_share:
+        figures.append(("32-bit kernel time in TF32", fmt.share(precision.tf32_share)))
+    if precision.tensor_core_share is None:
         return figures
-    unknown = of.tensor_core_unknown_share or 0
-    note = f", {fmt.share(unknown)} unknown" if unknown >= _SMALLEST_SHARE else ""
-    return [*figures, ("Matrix products on tensor cores", f"{fmt.share(of.tensor_core_share)}{note}")]
+    unknown = precision.tensor_core_unknown_share or 0
+    rest = f", {fmt.share(unknown)} unknown" if unknown >= _SMALLEST_SHARE else ""
+    return [*figures, ("Matrix products on tensor cores", f"{fmt.share(precision.tensor_core_share)}{rest}")]
 
 
 @section_of("gpu")
 def gpu(view: TraceView) -> Parts | None:
-    """Where the GPU's time went, step by step, or over its span where the trace marks no steps."""
+    """The parts of the GPU's time step by step, or over its span if the trace marks no steps."""
     trace = view.trace
     if not view.has_gpu:
         return None
@@ -139,19 +174,62 @@ def timeline(view: TraceView) -> Parts | None:
     picture, steps = view.trace.timeline, len(view.trace.steps)
     if picture is None:
         return None
-    which, length = "the only profiled one" if steps == 1 else f"the median of {steps} steps", picture.span_ns
-    step = f"ProfilerStep#{picture.step}, {which}; its span is {fmt.duration_ns(length)}."
-    whole = f"The trace from its first event to its last, {fmt.duration_ns(length)}: it marks no steps."
-    return [
-        note(whole if picture.step is None else step),
-        Explained(timeline_figure(picture), definitions(["Timeline.step", "Lane.parts", "IdleGap.cause"])),
-        note("Names and single events: open the trace, or the step that `--excerpt` writes, in ui.perfetto.dev."),
-    ]
+    length = fmt.duration_ns(picture.span_ns)
+    if picture.step is None:
+        caption = f"The trace from its first event to its last, {length}: it marks no steps."
+    else:
+        which = "the only profiled one" if steps == 1 else f"the median of {steps} steps"
+        caption = f"ProfilerStep#{picture.step}, {which}: {length}."
+        span = step_lengths_of(view.trace).span
+        caption = caption if span is None else f"{caption} {span_text(span)}"
+    streams = sum(lane.kind == "stream" for lane in picture.lanes)
+    if streams < len(view.trace.idle.by_stream):
+        caption = f"{caption} {BUSIEST_STREAMS.format(shown=streams, all=len(view.trace.idle.by_stream))}"
+    if any(lane.kind == "gpu" for lane in picture.lanes):
+        caption = f"{caption} {LANES}"
+    return [Explained(lanes(picture, caption))]
+
+
+def top_picture(view: TraceView, excerpt: bytes | None = None) -> Html:
+    """The picture at the top of a page of one trace, with the same step as a small trace to download.
+
+    It is empty if the trace has no picture.
+    """
+    shown = timeline(view)
+    if shown is None:
+        return Html("")
+    download = "" if excerpt is None else _download(view, excerpt)
+    return Html("").join([*(part.html for part in shown), download])
+
+
+def _download(view: TraceView, excerpt: bytes) -> Html:
+    """A link that holds a small gzipped trace, since a page is one file and loads nothing."""
+    content = _EXCERPT.decode(gzip.decompress(excerpt)).steptraceExcerpt
+    name = f"{Path(view.trace.path).name.removesuffix('.gz').removesuffix('.json')}-step.json.gz"
+    link = Html(
+        '<p class="note download"><a download="{}" href="data:application/gzip;base64,{}">{}</a> <span>{}</span></p>'
+    )
+    note = download_note(len(excerpt), content.events, content.of_events)
+    return link.format(name, b64encode(excerpt).decode(), DOWNLOAD, inline_code(note))
+
+
+class _Kept(msgspec.Struct):
+    """How many events an excerpt holds, and how many the step has."""
+
+    events: int
+    of_events: int
+
+
+class _Excerpt(msgspec.Struct):
+    steptraceExcerpt: _Kept  # noqa: N815 - as the file has it
+
+
+_EXCERPT: Final = msgspec.json.Decoder(_Excerpt)
 
 
 @section_of("idle")
 def idle(view: TraceView) -> Parts | None:
-    """Why the GPU was idle within the steps, or within its span, and where the longest gaps are."""
+    """The causes of idle time within the steps, or within the GPU's span, and the longest gaps."""
     trace = view.trace
     if not view.has_gpu or trace.gpu.activities < 2:
         return None
@@ -176,30 +254,33 @@ def syncs(view: TraceView) -> Parts | None:
     if trace.syncs.count is None:
         return None
     outside = trace.syncs.outside_steps or 0
-    not_counted = (
-        f" {fmt.plural(outside, 'sync')} outside the steps {'is' if outside == 1 else 'are'} in no figure per step."
-    )
+    not_counted = ""
+    if outside:
+        are = "is" if outside == 1 else "are"
+        not_counted = f" {fmt.plural(outside, 'sync')} outside the steps {are} not counted."
     if not trace.syncs.sites:
         none = f"The host never waits for the GPU{' inside a step' if trace.steps else ''}."
-        return [note(none + not_counted * bool(outside))]
-    head = note(sync_cost(trace) + not_counted * bool(outside))
+        return [note(none + not_counted)]
+    head = note(sync_cost(trace) + not_counted)
     return [head, site_table(trace.syncs.sites, steps=view.steps)]
 
 
 def sync_cost(trace: TraceSummary) -> str:
     """What all syncs save at most, and why the GPU's idle time after them is another figure."""
     syncs, window = trace.syncs, window_of(trace)
-    number, blocked = window.per_step(syncs.count or 0), fmt.duration_ns(window.per_step(syncs.blocked_ns or 0))
-    block, them = ("sync", "it") if number == 1 else ("syncs", "them")
-    verb = "blocks" if number == 1 else "block"
-    sentence = f"{fmt.count(number)} {block} {window.per} {verb} the host for {blocked}"
+    number = window.per_step(syncs.count or 0)
+    blocked = fmt.duration_ns(window.per_step(syncs.blocked_ns or 0))
+    block, them = ("block", "them") if number != 1 else ("blocks", "it")
+    counted = f"{fmt.plural(number, 'sync')} {per_in_words(window.steps)}"
+    sentence = f"{counted} {block} the host for {blocked}"
     if syncs.ceiling_ns is None:
         return f"{sentence}."
 
     def of_step(ns: float) -> str:
         return f"{fmt.duration_ns(ns)} ({fmt.share(window.share(ns))})"
 
-    most, idle = window.per_step(syncs.ceiling_ns), window.parts.get("idle_sync", 0.0)
+    most = window.per_step(syncs.ceiling_ns)
+    idle = window.parts.get("idle_sync", 0.0)
     whole = "a step" if window.steps else "the trace"
     sentence += f"; without {them} {whole} is at most {of_step(most)} shorter."
     if idle <= most:
@@ -214,29 +295,31 @@ def waiting_for_data(view: TraceView) -> Parts | None:
     waits = view.trace.input
     if waits.wait_ns is None:
         return None
-    own = "The program uses no PyTorch DataLoader: these are the times of the loop's label `data`, without `copy data`."
+    of_label = (
+        "The program uses no PyTorch DataLoader: these are the times of the loop's label `data`, without `copy data`."
+    )
     return [
         facts(waits, steps=view.steps),
-        *([note(own)] if waits.source == "label" else []),
+        *([note(of_label)] if waits.source == "label" else []),
         *(_folded(view, "Step by step", waits.by_step, most=20) if len(waits.by_step) > 1 else []),
     ]
 
 
 @section_of("kernels")
 def kernels(view: TraceView) -> Parts | None:
-    """Every kernel by name, and which classes ran at once."""
+    """The kernels by name, and the classes of kernels that ran at the same time."""
     trace = view.trace
     if not trace.kernels:
         return None
     return [
         *_listed(view, trace.kernels, "more kernel"),
-        *_folded(view, "Kernel classes that overlap in time", trace.kernel_types),
+        *_folded(view, "Concurrent kernel classes", trace.kernel_types),
     ]
 
 
 @section_of("collectives")
 def communication(view: TraceView) -> Parts | None:
-    """What the rank communicated."""
+    """The rank's collectives, and its all-reduces against the expected time."""
     rows, reduced = view.trace.collectives, view.trace.all_reduce
     if rows is None or not rows.count:
         return None
@@ -253,19 +336,22 @@ def communication(view: TraceView) -> Parts | None:
         count = fmt.plural(round(reduced.count / view.steps, 2), "all-reduce")
         under_way = fmt.duration_ns(reduced.measured_ns / view.steps)
         notes = [note(f"{count}{where} per step{size}: {under_way} under way{exposed}.")]
+        if reduced.expected_ns is not None and reduced.expected_by is not None:
+            expected = fmt.duration_ns(reduced.expected_ns / view.steps)
+            notes.append(note(f"Expected of such messages: {expected}, {EXPECTED_BY[reduced.expected_by]}."))
     return [*notes, listing(rows.by_name, steps=view.steps)]
 
 
 @section_of("program")
 def program(view: TraceView) -> Parts | None:
-    """GPU time by line; and host and GPU time by function, whose outermost callers come first, on demand."""
-    of = view.trace.program
-    if not of.by_line and not of.functions:
+    """GPU time by line; and folded, host and GPU time by function with the outermost callers first."""
+    times = view.trace.program
+    if not times.by_line and not times.functions:
         return None
-    lines = "line" if any(row.code for row in of.by_line or ()) else "function"
+    rows = "line" if any(row.code for row in times.by_line or ()) else "function"
     return [
-        *(_listed(view, of.by_line, f"more {lines}") if of.by_line else []),
-        *_folded(view, "Host and GPU time by function and module, callers included", of.functions, most=50),
+        *(_listed(view, times.by_line, f"more {rows}") if times.by_line else []),
+        *_folded(view, "Host and GPU time by function and module, callers included", times.functions, most=50),
     ]
 
 
@@ -286,28 +372,33 @@ def critical_path(view: TraceView) -> Parts | None:
 
 @section_of("launches")
 def launches(view: TraceView) -> Parts | None:
-    """How work was launched."""
-    of = view.trace.launches
-    if of is None or not of.count:
+    """Times of launches: in the call, on the GPU, and between both; by call, folded."""
+    launched = view.trace.launches
+    if launched is None or not launched.count:
         return None
-    each = {"Host, in the call": of.host_ns, "GPU, its work": of.device_ns, "Delay": of.delay_ns,
-            "Of that queueing": of.queueing_ns, "Of that dependency": of.dependency_ns,
-            "Of that launch latency": of.latency_ns}  # fmt: skip
-    times = {name: row for name, row in each.items() if row is not None}
+    measured = {
+        "Host, in the call": launched.host_ns,
+        "GPU, its work": launched.device_ns,
+        "Delay": launched.delay_ns,
+        "Of that queueing": launched.queueing_ns,
+        "Of that dependency": launched.dependency_ns,
+        "Of that launch latency": launched.latency_ns,
+    }
+    times = {name: row for name, row in measured.items() if row is not None}
     figures = [
         Figure(column.heading, {name: column.of(row) for name, row in times.items()}, "ns")
         for column in shown_columns(Distribution)
     ]
     return [
-        facts(of, steps=view.steps),
+        facts(launched, steps=view.steps),
         Explained(figures_table("Per launch", {name: name for name in times}, figures)),
-        *_folded(view, "By call", of.by_call),
+        *_folded(view, "By call", launched.by_call),
     ]
 
 
 @section_of("quality")
 def quality(view: TraceView) -> Parts | None:
-    """What was checked, the failed checks first."""
+    """The checks of the trace, the failed ones first."""
     wrong = [check for check in view.trace.quality.checks if check.wrong]
     good = [check for check in view.trace.quality.checks if not check.wrong]
     if not wrong and not good:

@@ -1,0 +1,251 @@
+"""Steps that others have measured and published, each with its program, and how far estimates are from them.
+
+    python bench/published_steps.py --out FOLDER [--at-most N]
+
+The steps are of transformers of five sizes, as the course "Language Modeling from Scratch" (CS336) of Stanford has its
+students measure them: rotary embeddings, RMSNorm in float32, attention written out, a gated feed-forward network, a
+batch of 4 and 10,000 words. The program here is written to that description. Each program is followed once, to a file
+in FOLDER. No constant was fitted to these steps. The host's time per launch (HOST_US in estimate_constants.py) was
+judged after they had been seen.
+"""
+
+import argparse
+import gzip
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steptrace.documents.base import convert
+from steptrace.documents.prediction import PredictedStep, predicted_step
+from steptrace.documents.probe import Prediction as Followed
+
+#: Width, width of the feed-forward network, layers and heads.
+SIZES: Final = {
+    "small": (768, 3072, 12, 12), "medium": (1024, 4096, 24, 16), "large": (1280, 5120, 36, 20),
+    "xl": (1600, 6400, 48, 25), "2.7B": (2560, 10240, 32, 32),
+}  # fmt: skip
+WORDS: Final = 10_000
+BATCH: Final = 4
+
+
+class Program(NamedTuple):
+    """A model, the length of its sequences, what a step does (`forward`, `backward`: both passes, `step`), its type."""
+
+    size: str
+    length: int
+    part: str
+    precision: str = "fp32"
+
+    @property
+    def file(self) -> str:
+        """The name of the file that holds its operators."""
+        return f"{'-'.join(map(str, self))}.json.gz"
+
+
+class Published(NamedTuple):
+    """A step that was measured: its program, GPU, milliseconds, and who published it."""
+
+    program: Program
+    gpu: str
+    ms: float
+    source: str
+
+
+_YYIN: Final = "yyin-dev/cs336-a2@6d9d5d17, data/e2e_benchmark"
+#: Milliseconds on an A100 with 40 GB by size and length of the sequences: 128, 256, 512.
+_A100: Final = {
+    ("forward", "fp32"): {
+        "small": (40.4, 40.4, 45.3), "medium": (79.1, 79.6, 134.1), "large": (118.0, 140.5, 278.7),
+        "xl": (158.8, 278.4, 561.2), "2.7B": (218.8, 412.9, 839.9),
+    },
+    ("backward", "fp32"): {
+        "small": (78.0, 82.4, 134.0), "medium": (156.3, 222.0, 405.1), "large": (284.5, 427.4, 864.5),
+        "xl": (461.1, 873.9, 1713.0), "2.7B": (671.4, 1303.5, 2575.3),
+    },
+    ("step", "fp32"): {
+        "small": (68.9, 85.2, 153.9), "medium": (167.7, 242.3, 460.5), "large": (333.1, 536.1, 992.9),
+        "xl": (655.2, 1092.6),
+    },
+    ("step", "amp"): {
+        "small": (77.4, 75.1, 95.5), "medium": (162.1, 160.4, 194.7), "large": (278.0, 279.0, 357.9), "xl": (439.2,),
+    },
+}  # fmt: skip
+STEPS: Final = [
+    Published(Program(size, length, part, precision), "A100-40", ms, _YYIN)
+    for (part, precision), by_size in _A100.items()
+    for size, times in by_size.items()
+    for length, ms in zip((128, 256, 512), times, strict=False)
+]
+
+
+class Norm(nn.Module):
+    """RMSNorm, computed in float32."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map a tensor to its shape and type."""
+        wide = x.float()
+        return (self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5))).to(x.dtype)
+
+
+def softmax(x: Tensor) -> Tensor:
+    """As the course has it written: maximum, exponential, sum."""
+    e = torch.exp(x - x.max(-1, keepdim=True)[0])
+    return e / e.sum(-1, keepdim=True)
+
+
+class Block(nn.Module):
+    """Attention with rotary embeddings, and a gated feed-forward network."""
+
+    def __init__(self, width: int, inner: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = Norm(width), Norm(width)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.w1, self.w3 = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.w2 = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor, angles: Tensor) -> Tensor:
+        """Map [N, T, width] to the same shape; `angles`: cosines and sines [2, T, half a head]."""
+        x = x + self._attention(self.norm_1(x), angles)
+        y = self.norm_2(x)
+        gate = self.w1(y)
+        return x + self.w2(gate * torch.sigmoid(gate) * self.w3(y))
+
+    def _attention(self, x: Tensor, angles: Tensor) -> Tensor:
+        n, t, width = x.shape
+        q, k, v = (one(x).view(n, t, self.heads, -1).transpose(1, 2) for one in (self.q, self.k, self.v))
+        q, k = (_turned(one, angles[:, :t]) for one in (q, k))
+        places = torch.arange(t, device=x.device)
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        scores = torch.where(places[:, None] >= places[None], scores, float("-inf"))
+        return self.o((softmax(scores) @ v).transpose(1, 2).reshape(n, t, width).contiguous())
+
+
+def _turned(x: Tensor, angles: Tensor) -> Tensor:
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin = angles.unbind(0)
+    return torch.cat((cos * a - sin * b, sin * a + cos * b), dim=-1)
+
+
+class Model(nn.Module):
+    """Embeddings, blocks, and a product with the words."""
+
+    def __init__(self, size: str, length: int) -> None:
+        super().__init__()
+        width, inner, layers, heads = SIZES[size]
+        self.words = nn.Parameter(torch.empty(WORDS, width))
+        self.blocks = nn.ModuleList(Block(width, inner, heads) for _ in range(layers))
+        self.norm, self.head = Norm(width), nn.Linear(width, WORDS, bias=False)
+        half = width // heads // 2
+        turns = torch.outer(torch.arange(length).float(), 10000.0 ** -(torch.arange(half) / half))
+        self.register_buffer("angles", torch.stack((turns.cos(), turns.sin())))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map token ids [N, T] to logits [N, T, words]."""
+        x = self.words[tokens, :]
+        for block in self.blocks:
+            x = block(x, self.angles)
+        return self.head(self.norm(x))
+
+
+def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy as the course has it written."""
+    x = logits - logits.max(-1, keepdim=True)[0]
+    logs = -(x - x.exp().sum(-1, keepdim=True).log())
+    return torch.gather(logs, -1, targets.unsqueeze(-1)).mean()
+
+
+class AdamW(torch.optim.Optimizer):
+    """AdamW as the course has it written: a dozen operators for each parameter."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+
+    def step(self, closure: Any = None) -> None:  # noqa: ARG002
+        """Update all parameters."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                gradient, state = parameter.grad.data, self.state[parameter]
+                parameter.data -= 1e-5 * parameter.data
+                first, second = state.get("m", torch.zeros_like(gradient)), state.get("v", torch.zeros_like(gradient))
+                first = 0.9 * first + 0.1 * gradient
+                second = 0.999 * second + 0.001 * torch.square(gradient)
+                parameter.data -= 1e-3 * first / (torch.sqrt(second) + 1e-8)
+                state["m"], state["v"] = first, second
+
+
+def step_of(program: Program) -> Callable[[], None]:
+    """What is measured: ends with a sync."""
+    with torch.device("cuda"):
+        model = Model(program.size, program.length)
+        tokens, targets = (torch.randint(WORDS, (BATCH, program.length)) for _ in range(2))
+    optimizer = AdamW(model.parameters())
+
+    def step() -> None:
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=program.precision == "amp"):
+            logits = model(tokens)
+            if program.part != "forward":
+                loss_of(logits, targets).backward()
+                if program.part == "step":
+                    optimizer.step()
+        torch.cuda.synchronize()
+
+    return step
+
+
+def follow(program: Program) -> dict[str, Any]:
+    """Follow a program's third step; what the probe would say of it."""
+    from steptrace.predict import Prediction, predict_syncs
+
+    with predict_syncs() as syncs:
+        step = step_of(program)
+        for _ in range(3):
+            syncs.reset()
+            step()
+        return Prediction.of(syncs).to_json()
+
+
+def followed(folder: Path, program: Program) -> PredictedStep | None:
+    """The prediction of a program, None where it was not followed."""
+    path = folder / program.file
+    if not path.is_file():
+        return None
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return predicted_step([convert(json.load(file), Followed)])
+
+
+def follow_all(folder: Path, at_most: int | None = None) -> Iterator[str]:
+    """Follow each program in a process of its own, unless its file is there; a line for each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    programs = [one for one in dict.fromkeys(step.program for step in STEPS) if not (folder / one.file).is_file()]
+    programs.sort(key=lambda one: (one.length != 256, one.part != "step"))  # if some are enough, these say most
+    for program in programs[:at_most]:
+        path, child = folder / program.file, os.fork()
+        if child == 0:
+            with gzip.open(path.with_suffix(".part"), "wt", encoding="utf-8", compresslevel=3) as file:
+                json.dump(follow(program), file)
+            path.with_suffix(".part").rename(path)
+            os._exit(0)
+        os.waitpid(child, 0)
+        yield program.file
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--at-most", type=int)
+    options = parser.parse_args()
+    for name in follow_all(options.out, options.at_most):
+        print(name, file=sys.stderr, flush=True)

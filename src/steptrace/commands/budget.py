@@ -1,0 +1,103 @@
+"""Holds the predictions of programs to budgets: `--budget` with `--allow`, and `--breaks`."""
+
+from collections.abc import Sequence
+
+from steptrace.commands.follow import FollowedProgram
+from steptrace.compare.allowed import over_budget, unfollowed, unnamed, useless
+from steptrace.documents.budget import (
+    BranchAwaited,
+    BranchNotFollowed,
+    NothingCompiled,
+    OverBudget,
+    SyncsWithinBudget,
+    TooManyBreaks,
+    TooManySyncs,
+    UnknownBreaks,
+)
+from steptrace.documents.compiled import WITHOUT_BREAKS
+from steptrace.documents.prediction import PredictedStep, PredictedSync
+from steptrace.documents.syncs import AwaitedBranch, PredictedBranch
+
+
+def not_allowed(prediction: PredictedStep, allow: Sequence[str]) -> list[PredictedSync]:
+    """The syncs that no entry of `--allow` covers."""
+    return [sync for sync in prediction.sites if over_budget([sync.site], allow)]
+
+
+def useless_entries(followed: Sequence[FollowedProgram], allow: Sequence[str]) -> list[str]:
+    """The entries of `--allow` that cover nothing in any program; they may be misspelt."""
+    predictions = _predictions(followed)
+    if not predictions:
+        return []
+    sites = [sync.site for prediction in predictions for sync in prediction.sites]
+    branches: list[PredictedBranch | AwaitedBranch] = []
+    for prediction in predictions:
+        branches += [*prediction.branches, *prediction.awaited]
+    return useless(allow, sites, branches)
+
+
+def awaited_branches(followed: Sequence[FollowedProgram], allow: Sequence[str]) -> list[BranchAwaited]:
+    """The lines that no followed step has reached, and that no entry of `--allow` names."""
+    return [
+        BranchAwaited(program.shown, branch, len(program.prediction.by_step))
+        for program in followed
+        if program.prediction is not None
+        for branch in unnamed(program.prediction.awaited, allow)
+    ]
+
+
+def syncs_over(followed: Sequence[FollowedProgram], most: int, allow: Sequence[str]) -> list[OverBudget]:
+    """What breaks a budget of syncs: a program's syncs, or else its branches that were not followed to their end."""
+    over: list[OverBudget] = []
+    for program in followed:
+        if program.prediction is None:
+            continue
+        syncs = not_allowed(program.prediction, allow)
+        per_step = _per_step(syncs)
+        if per_step > most:
+            sites = tuple(sync.site for sync in syncs)
+            over.append(TooManySyncs(program.shown, per_step, most, sites, beside_allowed=bool(allow)))
+            continue
+        steps = len(program.prediction.by_step)
+        branches = unfollowed(program.prediction.branches, steps, allow)
+        over += [BranchNotFollowed(program.shown, branch, steps) for branch in branches]
+    return over
+
+
+def syncs_within(followed: Sequence[FollowedProgram], most: int, allow: Sequence[str]) -> SyncsWithinBudget:
+    """The most syncs of any program, of programs that all keep their budget."""
+    predictions = _predictions(followed)
+    counted = [_per_step(not_allowed(prediction, allow)) for prediction in predictions]
+    beside = max(_per_step(prediction.sites) - count for prediction, count in zip(predictions, counted, strict=True))
+    return SyncsWithinBudget(max(counted), most, beside if allow else None)
+
+
+def breaks_over(followed: Sequence[FollowedProgram], most: int) -> list[OverBudget]:
+    """What breaks a budget of graph breaks.
+
+    A program that compiles nothing, or whose code cannot be followed, breaks any budget: its graph breaks are not
+    known. Breaks that PyTorch's own code asks for do not count.
+    """
+    over: list[OverBudget] = []
+    for program in followed:
+        if program.prediction is None:
+            continue
+        compiled = program.prediction.followed.compiled
+        if compiled is None:
+            over.append(NothingCompiled(program.shown))
+            continue
+        unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS)
+        breaks = tuple(found for code in compiled.codes for found in code.breaks if not found.by_pytorch)
+        if unknown:
+            over.append(UnknownBreaks(program.shown, unknown, breaks))
+        elif len(breaks) > most:
+            over.append(TooManyBreaks(program.shown, most, breaks))
+    return over
+
+
+def _predictions(followed: Sequence[FollowedProgram]) -> list[PredictedStep]:
+    return [program.prediction for program in followed if program.prediction is not None]
+
+
+def _per_step(syncs: Sequence[PredictedSync]) -> float:
+    return sum(sync.count_per_step for sync in syncs)

@@ -1,0 +1,93 @@
+"""The facts on a budget of syncs or graph breaks that a prediction is held to.
+
+`commands.budget` finds them, and `words.budget` makes the sentences.
+"""
+
+from dataclasses import dataclass
+
+from steptrace.documents.compiled import CompiledCode, GraphBreak
+from steptrace.documents.syncs import AwaitedBranch, PredictedBranch, SiteRow
+
+
+@dataclass(frozen=True)
+class TooManySyncs:
+    """A program that makes more syncs than its budget allows.
+
+    Attributes:
+        program: its name, or its command.
+        per_step: syncs per step at places that are not allowed.
+        most: the budget.
+        sites: these places.
+        beside_allowed: whether syncs at other places were allowed.
+    """
+
+    program: str
+    per_step: float
+    most: int
+    sites: tuple[SiteRow, ...]
+    beside_allowed: bool
+
+
+@dataclass(frozen=True)
+class BranchNotFollowed:
+    """A branch on a step counter whose period is longer than the `steps` that were followed."""
+
+    program: str
+    branch: PredictedBranch
+    steps: int
+
+
+@dataclass(frozen=True)
+class BranchAwaited:
+    """A line that the program reaches only after the `steps` that were followed. The budget says nothing about it."""
+
+    program: str
+    branch: AwaitedBranch
+    steps: int
+
+
+@dataclass(frozen=True)
+class NothingCompiled:
+    """A program that compiles nothing, so it has no graph breaks to count."""
+
+    program: str
+
+
+@dataclass(frozen=True)
+class UnknownBreaks:
+    """A program with compiled code that Dynamo cannot follow (`codes`), so its number of graph breaks is not known.
+
+    `breaks` are those of the code that it can follow.
+    """
+
+    program: str
+    codes: tuple[CompiledCode, ...]
+    breaks: tuple[GraphBreak, ...]
+
+
+@dataclass(frozen=True)
+class TooManyBreaks:
+    """A program whose compiled code has more graph breaks than its budget, `most`, allows."""
+
+    program: str
+    most: int
+    breaks: tuple[GraphBreak, ...]
+
+
+#: What breaks a budget.
+OverBudget = TooManySyncs | BranchNotFollowed | NothingCompiled | UnknownBreaks | TooManyBreaks
+
+
+@dataclass(frozen=True)
+class SyncsWithinBudget:
+    """The most syncs that any of the programs makes in a step.
+
+    Attributes:
+        per_step: at places that are not allowed.
+        most: the budget.
+        allowed_per_step: at allowed places; None if no place is allowed.
+    """
+
+    per_step: float
+    most: int
+    allowed_per_step: float | None

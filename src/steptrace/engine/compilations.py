@@ -1,0 +1,312 @@
+"""What torch.compile does in this process: compilations and their time, graph breaks, recompilations and their reason.
+
+Dynamo is watched from the moment that the program imports it, as it does where it makes an optimizer or calls
+`torch.compile`. Two functions of its are wrapped, both of which it calls only while it compiles. So a step that
+compiles nothing costs nothing more. No error in here reaches the program.
+"""
+
+import importlib.abc
+import linecache
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from steptrace import foreign_messages as messages
+from steptrace.documents.compilations import (
+    MOST_ROWS,
+    BrokenGraph,
+    Compilations,
+    CompiledFunction,
+    GuardKind,
+    Recompiled,
+)
+from steptrace.engine.frames import LOOK_PAST, OURS, TORCH, SourceLine, is_library, trace_file_name
+from steptrace.engine.process_facts import compiled_graphs
+from steptrace.torch_names import has, owner_of
+
+_DYNAMO: Final = "torch._dynamo"
+_METRICS: Final = "torch._dynamo.utils.CompilationMetrics.create"
+_LOG_BREAK: Final = "torch._dynamo.symbolic_convert.InstructionTranslatorBase.log_graph_break"
+#: Most characters of a text that is kept. A guard may hold a prompt, or the text of a file.
+_LONGEST: Final = 1_000
+
+_Place = tuple[str, int, str]
+#: What tells failed guards apart: the compiled function, the guard's line, and what it holds.
+_Failed = tuple[_Place, tuple[str, int], GuardKind, str, int | None]
+
+
+@dataclass
+class _Function:
+    """What is known of a compiled function so far."""
+
+    code: str | None
+    compilations: int = 0
+    compile_us: int = 0
+    limit_reached: bool = False
+
+
+@dataclass
+class CompilationLog:
+    """What was compiled so far; `watch` fills it."""
+
+    functions: dict[_Place, _Function] = field(default_factory=dict)
+    breaks: dict[tuple[_Place, str], BrokenGraph] = field(default_factory=dict)
+    recompilations: dict[_Failed, Recompiled] = field(default_factory=dict)
+    compile_us: int = 0
+    #: The function of each frame that Dynamo numbers.
+    frames: dict[str, _Place] = field(default_factory=dict)
+
+    def compiled(self, metrics: Any) -> None:
+        """Note one compilation: of a graph and its code, or of a backward pass.
+
+        Args:
+            metrics: what Dynamo says of it.
+        """
+        if metrics.is_runtime:  # tuning and such: not compiled code's own compilation
+            return
+        took_us = int(metrics.duration_us or 0)
+        self.compile_us += took_us
+        frame = str(metrics.compile_id or "").partition("/")[0]
+        if metrics.co_filename is not None and metrics.co_filename.startswith(OURS):
+            return  # a function of ours around PyTorch's
+        if metrics.co_filename is not None:
+            name = _plain(metrics.co_name or "")
+            line = int(metrics.co_firstlineno or 0)
+            self.frames[frame] = place = trace_file_name(metrics.co_filename), line, name
+            if place not in self.functions:
+                self.functions[place] = _Function(_text(metrics.co_filename, line))
+        if frame not in self.frames:
+            return
+        place = self.frames[frame]
+        function = self.functions[place]
+        function.compile_us += took_us
+        if messages.DYNAMO_LIMIT.find(metrics.fail_reason or "") is not None:
+            function.limit_reached = True
+        elif metrics.is_forward and metrics.fail_type is None:
+            function.compilations += 1
+        if metrics.recompile_reason:
+            self._recompiled(place, metrics.recompile_reason)
+
+    def _recompiled(self, place: _Place, reason: str) -> None:
+        guard, kind, value, dimension = guard_of(reason)
+        value = _shortened(value)
+        lines = [
+            (found["file"], int(found["line"])) for found in messages.DYNAMO_LINE_OF_GUARD.pattern.finditer(reason)
+        ]
+        (file, line, function), code = place, self.functions[place].code
+        for of_guard, number in reversed(lines):
+            if not of_guard.startswith(LOOK_PAST):
+                file, line, code = trace_file_name(of_guard), number, _text(of_guard, number)
+                break
+        found = Recompiled(
+            file=file,
+            line=line,
+            function=function,
+            code=code,
+            compiled_file=place[0],
+            compiled_line=place[1],
+            kind=kind,
+            value=value,
+            dimension=dimension,
+            guard=_shortened(guard),
+            recompilations=0,
+        )
+        key = place, (file, line), kind, value, dimension
+        before = self.recompilations.get(key, found)
+        self.recompilations[key] = Recompiled(**{**vars(before), "recompilations": before.recompilations + 1})
+
+    def broken(self, translator: Any, error: Any) -> None:
+        """Note a graph break.
+
+        Args:
+            translator: Dynamo's, at the instruction that it cannot follow.
+            error: what it has raised.
+        """
+        site = _site(getattr(error, "real_stack", None) or ()) or SourceLine(
+            translator.f_code.co_filename, int(translator.lineno or 0), translator.f_code.co_name
+        )
+        stack = getattr(error, "real_stack", None)
+        if (stack[-1].filename if stack else translator.f_code.co_filename).startswith(OURS):
+            return  # steps are counted outside of compiled code
+        kind = getattr(error, "gb_type", None) or type(error).__name__
+        place = trace_file_name(site.file), site.line, _plain(site.function)
+        before = self.breaks.get((place, kind))
+        self.breaks[place, kind] = BrokenGraph(
+            file=place[0],
+            line=place[1],
+            function=place[2],
+            kind=kind,
+            code=_text(site.file, site.line),
+            hints=hints_of(error),
+            compilations=1 if before is None else before.compilations + 1,
+            by_pytorch=broken_by_pytorch(kind, (frame.filename for frame in getattr(error, "real_stack", None) or ())),
+        )
+
+    def record(self) -> Compilations | None:
+        """All of it; None where nothing was compiled."""
+        if not self.functions and not self.breaks:
+            return None
+        functions = [
+            CompiledFunction(
+                file=file,
+                line=line,
+                function=function,
+                code=found.code,
+                compilations=found.compilations,
+                compile_ns=1000 * found.compile_us,
+                limit_reached=found.limit_reached,
+            )
+            for (file, line, function), found in self.functions.items()
+        ]
+        functions.sort(key=lambda entry: -entry.compile_ns)
+        recompilations = sorted(self.recompilations.values(), key=lambda entry: -entry.recompilations)
+        return Compilations(
+            graphs=compiled_graphs(),
+            compile_ns=1000 * self.compile_us,
+            functions=tuple(functions[:MOST_ROWS]),
+            breaks=tuple(self.breaks.values())[:MOST_ROWS],
+            recompilations=tuple(recompilations[:MOST_ROWS]),
+        )
+
+
+def hints_of(error: object) -> tuple[str, ...]:
+    """What PyTorch proposes instead of what has ended a graph, in its words."""
+    return tuple(dict.fromkeys(map(_shortened, messages.DYNAMO_HINT.pattern.findall(str(error)))))
+
+
+def guard_of(reason: str) -> tuple[str, GuardKind, str, int | None]:
+    """What a guard that has failed holds.
+
+    Args:
+        reason: as PyTorch writes it: the number of a compilation, the guard, its line's text and stack.
+
+    Returns:
+        The guard's text, its kind, what it looks at, and of a size or stride the dimension.
+    """
+    text = messages.DYNAMO_COMPILATION.pattern.sub("", reason, count=1).partition("\n")[0]
+    guard = text.partition("  # ")[0].strip()
+    for kind, pattern in messages.DYNAMO_GUARDS:
+        found = pattern.match(guard)
+        if found is not None:
+            is_of_module = kind == "value" and messages.DYNAMO_OF_MODULE.find(text) is not None
+            number = found.groupdict().get("dimension")
+            dimension = None if number is None else int(number)
+            exact = "module_value" if is_of_module else cast("GuardKind", kind)
+            return guard, exact, found["value"].strip(), dimension
+    return guard, "other", guard, None
+
+
+def broken_by_pytorch(kind: str, files: Iterable[str]) -> bool:
+    """Whether a graph breaks by code of PyTorch's own that the program cannot change.
+
+    PyTorch's optimizers ask for a graph break at the end of each step. The same holds for any break in a function of
+    PyTorch that the program compiles by itself. Where PyTorch's function was called by compiled code of the program,
+    another call or other arguments may do without the break.
+
+    Args:
+        kind: Dynamo's own name of the reason.
+        files: those of the frames that Dynamo follows, the outermost first.
+    """
+    frames = list(files)
+    # Dynamo's own frames belong to the call of what is compiled, which is the program's choice.
+    is_inside = bool(frames) and frames[-1].startswith(TORCH) and not frames[-1].startswith(f"{TORCH}_dynamo/")
+    return is_inside and (
+        messages.DYNAMO_ASKED_FOR.find(kind) is not None or all(frame.startswith(TORCH) for frame in frames)
+    )
+
+
+def _text(file: str, line: int) -> str | None:
+    return _shortened(linecache.getline(file, line).strip()) or None
+
+
+def _shortened(text: str) -> str:
+    """At most `_LONGEST` characters, without a part of the middle, since what is compared stands at the end."""
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[: half - 1]}…{text[-half:]}"
+
+
+def _plain(function: str) -> str:
+    """A function's name, also of the part of it behind a graph break."""
+    resumed = messages.DYNAMO_RESUMED.find(function)
+    return resumed["function"] if resumed else function
+
+
+def _site(stack: Iterable[Any]) -> SourceLine | None:
+    """Of the frames that Dynamo follows the innermost one of the program; of a library where it follows no other."""
+    frames = [SourceLine(frame.filename, int(frame.lineno or 0), frame.name) for frame in stack]
+    outside = [frame for frame in frames if not frame.file.startswith(LOOK_PAST)]
+    of_program = [frame for frame in outside if not is_library(frame.file)]
+    return next((found[-1] for found in (of_program, outside, frames) if found), None)
+
+
+#: What this process has compiled.
+LOG: Final = CompilationLog()
+
+
+def watch(and_then: Callable[[], None] = lambda: None) -> None:
+    """Fill `LOG` from now on: with all that is compiled once Dynamo is imported. `and_then` is called at that time."""
+    if _DYNAMO in sys.modules:
+        _wrap(and_then)
+    else:
+        sys.meta_path.insert(0, _AfterDynamo(and_then))
+
+
+def _wrap(and_then: Callable[[], None]) -> None:
+    and_then()
+    if has(_METRICS):
+        kind = owner_of(_METRICS)
+        kind.create = classmethod(_noting(kind.create.__func__, LOG.compiled))
+    if has(_LOG_BREAK):
+        translator = owner_of(_LOG_BREAK)
+        translator.log_graph_break = _noting_breaks(translator.log_graph_break)
+
+
+def _noting(create: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
+    def noted(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        metrics = create(cls, *args, **kwargs)
+        with suppress(Exception):
+            note(metrics)
+        return metrics
+
+    return noted
+
+
+def _noting_breaks(log: Callable[..., Any]) -> Callable[..., Any]:
+    def log_graph_break(translator: Any, *args: Any, **kwargs: Any) -> Any:
+        with suppress(Exception):
+            error = next(argument for argument in (*args, *kwargs.values()) if isinstance(argument, Exception))
+            if not getattr(error, "logged", False):  # it is logged once for each translator around the first
+                LOG.broken(translator, error)
+        return log(translator, *args, **kwargs)
+
+    return log_graph_break
+
+
+class _AfterDynamo(importlib.abc.MetaPathFinder):
+    """Wraps Dynamo's functions once it is imported; leaves every other import alone."""
+
+    def __init__(self, and_then: Callable[[], None]) -> None:
+        self.and_then = and_then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != _DYNAMO:
+            return None
+        finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        spec: Any = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
+        # A program may ask for the specification, or have it found twice, before it imports the module.
+        if spec is None or spec.loader is None or "exec_module" in getattr(spec.loader, "__dict__", ["exec_module"]):
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            with suppress(ValueError):  # the program may have changed the list
+                sys.meta_path.remove(self)
+            vars(spec.loader).pop("exec_module", None)  # as it was
+            execute(module)
+            with suppress(Exception):
+                _wrap(self.and_then)
+
+        spec.loader.exec_module = exec_module
+        return spec

@@ -1,0 +1,29 @@
+"""What the exit code of a command says. docs/reference/commands.md has the table that is made of this."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of all commands."""
+
+    DONE = 0
+    NOT_HELD = 1
+    ERROR = 2
+    INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended
+    NO_READER = 141  # likewise of SIGPIPE
+
+    @property
+    def meaning(self) -> str:
+        """What it says, for a table."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.NOT_HELD: "done, and what was asked for does not hold: over budget, the program ended early, "
+    "no study can run",
+    ExitCode.ERROR: "not done: bad input, or a file that cannot be read or written; "
+    "a message on standard error says what to do",
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
+    ExitCode.NO_READER: "what reads its output has ended first, such as `head`",
+}

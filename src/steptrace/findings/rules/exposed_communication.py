@@ -1,0 +1,319 @@
+"""Transfer between ranks that no computation hides.
+
+Where the traces of several ranks were read together, waiting for other ranks is known and does not count.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.communication import CollectiveName, ExpectedBy
+from steptrace.findings.collectives import Exposed, exposed_in, exposed_transfer_ns
+from steptrace.findings.rule import Match, Rule, Threshold, TraceFigures, Words, advise
+from steptrace.findings.thresholds import HIGH, MODERATE
+from steptrace.findings.window import Window
+from steptrace.format import bandwidth, count, duration, plural, share, size_bytes
+from steptrace.words.codes import EXPECTED_BY
+
+#: Below this share hidden, communication and computation run one after the other.
+_HIDDEN: Final = Threshold(0.10, "ours")
+#: Messages smaller than this are small, if a step has several of them.
+_SMALL: Final = Threshold(2**20, "DistributedDataParallel's own first bucket; its others have 25 MiB", unit="B")
+_SEVERAL: Final = Threshold(4, "ours", unit="")
+#: All-reduces that take so many times what is expected of them probably wait for another rank.
+_WAITING: Final = Threshold(3, "ours", unit="")
+#: A collective with less of the exposed communication than this is not nearly all of it.
+_NEARLY_ALL: Final = 0.9
+#: The most collectives that are named.
+_MOST_NAMED: Final = 3
+
+#: What the advice is about: a kind of collectives, or what is wrong with all-reduces.
+Remedy = Literal[
+    "other_ranks",
+    "small_all_reduces",
+    "late_all_reduces",
+    "all_reduce",
+    "sharded_parameters",
+    "all_to_all",
+    "broadcast",
+    "send_recv",
+    "barrier",
+]
+
+
+class CollectiveFigures(Document, frozen=True, kw_only=True):
+    """The collectives of one name in a mean step."""
+
+    collective: Annotated[str, field("Name of the collective.")]
+    count: Annotated[float, field("How many.")]
+    sum_ns: Annotated[float, field("Their summed length.")]
+    exposed_ns: Annotated[float | None, field("The part of it that no computation hides.")]
+    transfer_ns: Annotated[float | None, field("The length without waiting; null where that is not known.")]
+    exposed_transfer_ns: Annotated[float | None, field("The part of the transfer that no computation hides.")]
+    wait_ns: Annotated[float | None, field("Waiting for other ranks.")]
+    matched: Annotated[int | None, field("How many of the whole trace that is.")]
+    all: Annotated[int, field("How many the whole trace has.")]
+    bus_bytes_per_s: Annotated[float | None, field("Bus bandwidth, waiting included.")]
+    transfer_bus_bytes_per_s: Annotated[float | None, field("Bus bandwidth of the transfer alone.")]
+
+
+class AllReduceFigures(Document, frozen=True, kw_only=True):
+    """The all-reduces of a mean step."""
+
+    count: Annotated[float, field("How many.")]
+    bytes: Annotated[float | None, field("What they reduce.")]
+    measured_ns: Annotated[float, field("Time with any of them running.")]
+    hidden_share: Annotated[float | None, field("Part of it that computation hides.")]
+    expected_ns: Annotated[float | None, field("What messages of these sizes should take, see `expected_by`.")] = None
+    expected_by: Annotated[ExpectedBy | None, field("As in `traces.all_reduce` of summary.json.")] = None
+
+
+class Figures(TraceFigures, frozen=True, kw_only=True):
+    """Exposed communication of a step."""
+
+    transfer_ns: Annotated[float, field("Exposed transfer; with the waiting in it where that is not known.")]
+    transfer_share: Annotated[float, field("The same as a share of the step.")]
+    wait_ns: Annotated[float | None, field("Exposed waiting for other ranks; null where it is not known.")]
+    collectives: Annotated[tuple[CollectiveFigures, ...], field("Those that take most of it.")]
+    all_reduce: Annotated[AllReduceFigures | None, field("All all-reduces.")]
+    remedies: Annotated[tuple[Remedy, ...], field("What the advice is about; empty: advice for any collective.")]
+
+
+def _find(window: Window) -> Iterator[Match[Figures]]:
+    exposed = exposed_in(window)
+    if exposed is None or window.share(exposed.transfer_ns) < MODERATE.value:
+        return
+    rows = () if window.entry.collectives is None else window.entry.collectives.by_name
+    most = sorted(rows, key=lambda row: -exposed_transfer_ns(row))[:_MOST_NAMED]
+    yield Match(
+        severity="warning" if window.share(exposed.transfer_ns) >= HIGH.value else "info",
+        figures=Figures(
+            steps=window.steps,
+            step_ns=window.step_ns,
+            transfer_ns=exposed.transfer_ns,
+            transfer_share=window.share(exposed.transfer_ns),
+            wait_ns=exposed.wait_ns,
+            collectives=tuple(_of_a_step(row, window) for row in most),
+            all_reduce=_all_reduces(window),
+            remedies=(*_of_one_rank(window, exposed), *_remedies(window, rows)),
+        ),
+        cost_ns_per_step=exposed.transfer_ns,
+    )
+
+
+def _of_a_step(row: CollectiveName, window: Window) -> CollectiveFigures:
+    def per_step(ns: int | None) -> float | None:
+        return None if ns is None else window.per_step(ns)
+
+    return CollectiveFigures(
+        collective=row.collective,
+        count=window.per_step(row.count),
+        sum_ns=window.per_step(row.sum_ns),
+        exposed_ns=per_step(row.exposed_ns),
+        transfer_ns=per_step(row.transfer_ns),
+        exposed_transfer_ns=per_step(row.exposed_transfer_ns),
+        wait_ns=per_step(row.wait_ns),
+        matched=row.matched,
+        all=row.count,
+        bus_bytes_per_s=row.bus_bytes_per_s,
+        transfer_bus_bytes_per_s=row.transfer_bus_bytes_per_s,
+    )
+
+
+def _all_reduces(window: Window) -> AllReduceFigures | None:
+    reduces = window.entry.all_reduce
+    if reduces is None:
+        return None
+    return AllReduceFigures(
+        count=window.per_step(reduces.count),
+        bytes=window.per_step(reduces.bytes) if reduces.bytes else None,
+        measured_ns=window.per_step(reduces.measured_ns),
+        hidden_share=reduces.overlap,
+        expected_ns=None if reduces.expected_ns is None else window.per_step(reduces.expected_ns),
+        expected_by=reduces.expected_by,
+    )
+
+
+def _dominating(rows: Sequence[CollectiveName]) -> str | None:
+    """The collective with the most exposed transfer, over all its process groups; None without any."""
+    by_collective = defaultdict[str, float](float)
+    for row in rows:
+        by_collective[row.collective] += exposed_transfer_ns(row)
+    most = max(by_collective, key=lambda name: by_collective[name], default=None)
+    return most if most is not None and by_collective[most] else None
+
+
+#: What the advice is about, by the collective that takes most.
+_BY_COLLECTIVE: Final[Mapping[str, Remedy]] = {
+    "all_reduce": "all_reduce",
+    "all_gather": "sharded_parameters",
+    "reduce_scatter": "sharded_parameters",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "send_recv": "send_recv",
+    # A send and a receive that PyTorch records each by itself are one exchange.
+    "send": "send_recv",
+    "recv": "send_recv",
+    "barrier": "barrier",
+}
+
+
+def _of_one_rank(window: Window, exposed: Exposed) -> list[Remedy]:
+    """Read the other ranks' traces first, where this one alone was read and its all-reduces take far too long."""
+    reduces = window.entry.all_reduce
+    if exposed.wait_ns is not None or reduces is None or not reduces.expected_ns:
+        return []
+    return ["other_ranks"] if reduces.measured_ns >= _WAITING.value * reduces.expected_ns else []
+
+
+def _remedies(window: Window, rows: Sequence[CollectiveName]) -> list[Remedy]:
+    """What to do about the collective that takes most; nothing if nothing is known of it."""
+    dominating = _dominating(rows)
+    if dominating == "all_reduce" and (found := list(_of_all_reduces(window))):
+        return found
+    remedy = _BY_COLLECTIVE.get(dominating or "")
+    return [] if remedy is None else [remedy]
+
+
+def _of_all_reduces(window: Window) -> Iterator[Remedy]:
+    """What is wrong with all-reduces: they are small, or run after the computation."""
+    reduces = window.entry.all_reduce
+    if reduces is None:
+        return
+    small = reduces.bytes is not None and reduces.bytes < _SMALL.value * reduces.count
+    if small and window.per_step(reduces.count) >= _SEVERAL.value:
+        yield "small_all_reduces"
+    if reduces.overlap is not None and reduces.overlap < _HIDDEN.value:
+        yield "late_all_reduces"
+
+
+def _words(figures: Figures) -> Words:
+    per = figures.per
+    known = figures.wait_ns is not None
+    included = " (waiting for other ranks not counted)" if known else " (waiting for other ranks included)"
+    length = f"{duration(figures.transfer_ns)} of {duration(figures.step_ns)} {per} that no computation hides"
+    evidence = [length + included]
+    if figures.wait_ns:
+        evidence.append(f"waiting for other ranks: {duration(figures.wait_ns)} {per}")
+    evidence += [_collective_in_words(row, per) for row in figures.collectives]
+    if figures.all_reduce is not None:
+        evidence.append(_all_reduces_in_words(figures.all_reduce, per))
+    claim = f"communication that no computation hides takes {share(figures.transfer_share)} of the time"
+    # The advice is about one kind of collective, and the bound is of all of them.
+    most = figures.collectives[0] if figures.collectives else None
+    if most is not None and (exposed := exposed_transfer_ns(most)) and exposed < _NEARLY_ALL * figures.transfer_ns:
+        claim += f", {duration(exposed)} {per} of it in {most.collective}"
+    return Words(
+        claim + included,
+        tuple(evidence),
+        advice=tuple(part for remedy in figures.remedies for part in _ADVICE[remedy]),
+    )
+
+
+def _all_reduces_in_words(reduces: AllReduceFigures, per: str) -> str:
+    size = "" if reduces.bytes is None else f", {size_bytes(reduces.bytes)}"
+    hidden = "" if reduces.hidden_share is None else f"; computation hides {share(reduces.hidden_share)}"
+    expected = ""
+    if reduces.expected_ns is not None and reduces.expected_by is not None:
+        expected = f"; {duration(reduces.expected_ns)} expected {EXPECTED_BY[reduces.expected_by]}"
+    text = f"{plural(round(reduces.count, 2), 'all-reduce')} {per}{size}, {duration(reduces.measured_ns)}"
+    return text + hidden + expected
+
+
+def _collective_in_words(row: CollectiveFigures, per: str) -> str:
+    """A name's collectives: how many, how long, and their bus bandwidth, with and without waiting."""
+    text = f"{row.collective}: {count(row.count)} {per}, "
+    if row.transfer_ns is None or row.wait_ns is None:
+        text += f"{duration(row.exposed_ns or 0)} of {duration(row.sum_ns)} not hidden"
+        if row.bus_bytes_per_s is None:
+            return text
+        return f"{text}; bus bandwidth {bandwidth(row.bus_bytes_per_s)}, waiting included"
+    text += f"{duration(row.transfer_ns)} of transfer"
+    if row.exposed_transfer_ns is not None:
+        text += f", {duration(row.exposed_transfer_ns)} of it not hidden"
+    if row.matched:
+        text += f", after {duration(row.wait_ns)} of waiting" if row.wait_ns else ", no waiting"
+        if row.matched < row.all:
+            text += f" (known of {count(row.matched)} of {count(row.all)})"
+    if row.bus_bytes_per_s is None or row.transfer_bus_bytes_per_s is None:
+        return text
+    transfer, whole = bandwidth(row.transfer_bus_bytes_per_s), bandwidth(row.bus_bytes_per_s)
+    return f"{text}; bus bandwidth {transfer}, with the waiting {whole}"
+
+
+_ADVICE: Final[Mapping[Remedy, tuple[str, ...]]] = {
+    "other_ranks": advise(
+        "Read the traces of all ranks together first (`steptrace analyze RANK0 RANK1 ... --out DIR`): the all-reduces "
+        "take far longer than expected, so most of that time is probably waiting for a slower rank.",
+    ),
+    "small_all_reduces": advise(
+        "The all-reduces are small: if they average gradients, raise bucket_cap_mb, so that latency is paid once."
+    ),
+    "late_all_reduces": advise(
+        "The all-reduces run after the computation instead of beside it: if they average gradients, let "
+        "DistributedDataParallel reduce them bucket by bucket during the backward pass, with no all-reduce of "
+        "your own after it.",
+        "With one bucket nothing is left to compute while it is reduced.",
+    ),
+    "all_reduce": advise(
+        "Send fewer bytes (for gradients a bf16 compression hook of DistributedDataParallel, or gradient "
+        "accumulation under no_sync), or reduce less often per sample (a larger batch); on several nodes look at "
+        "the network first.",
+    ),
+    "sharded_parameters": advise(
+        "If they belong to sharded parameters (FSDP, ZeRO): gather the next layer's parameters while this one "
+        "computes (prefetching is on by default in `fully_shard` and needs layers wrapped one by one), gather and "
+        "reduce in bf16 (`MixedPrecisionPolicy`), keep parameters gathered between forward and backward pass "
+        "where memory allows it (`reshard_after_forward=False`), and shard within a node only (a 2-D device "
+        "mesh).",
+        "A larger batch gives each gather more computation to hide behind.",
+    ),
+    "all_to_all": advise(
+        "An all-to-all takes as long as its largest part: give each rank the same share (experts with a capacity "
+        "or a balancing loss, embedding tables placed by their traffic).",
+        "Keep it within a node where the model allows that, and let other work run beside it: split the batch in "
+        "two, and exchange one half while the other computes.",
+    ),
+    "broadcast": advise(
+        "Find out what is broadcast in each step: DistributedDataParallel sends buffers before each forward pass, "
+        "which `broadcast_buffers=False` ends where ranks need not share them.",
+        "Send many small tensors as one.",
+    ),
+    "send_recv": advise(
+        "Between stages of a pipeline: use more and smaller micro-batches, or a schedule that sends while it "
+        "computes (1F1B, interleaved), and stages of equal length.",
+    ),
+    "barrier": advise("Leave the barrier out of the step: collectives need none before or after them."),
+}
+
+RULE: Final = Rule(
+    name="exposed_communication",
+    topic="communication",
+    figures=Figures,
+    words=_words,
+    in_trace=_find,
+    condition="communication that no computation hides takes at least {least} of the step; a warning from {high} on. "
+    "Where other ranks' traces were read, too, waiting for other ranks does not count. The advice is for the "
+    "collective that takes most of it. Of all-reduces it also asks whether they have less than {small} on average, "
+    "{several} or more a step, and whether computation hides less than {hidden} of them; of a single rank's trace, "
+    "whether they take at least {waiting} times what is expected",
+    thresholds={
+        "least": MODERATE,
+        "high": HIGH,
+        "small": _SMALL,
+        "several": _SEVERAL,
+        "hidden": _HIDDEN,
+        "waiting": _WAITING,
+    },
+    advice=advise(
+        "Look at the section Communication for the collectives that take most of it.",
+        "Let them run beside computation, send fewer bytes, and communicate less often per sample (a larger "
+        "batch); on several nodes look at the network first.",
+    ),
+    counter_check="Train on one rank: its step time is that without communication. Read the traces of all ranks "
+    "together: if a rank waits for a slower one, the network is not the cause. A larger bucket begins later: check "
+    "that the exposed time gets shorter.",
+    study="all_reduce",
+    gpu_work=True,
+)

@@ -1,0 +1,110 @@
+"""A device's memory grows from step to step."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+from typing import Annotated, Final
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.finding import Source
+from steptrace.documents.memory import DeviceMemory
+from steptrace.findings.rule import Match, Rule, Threshold, TraceFigures, Words, advise
+from steptrace.findings.window import Window
+from steptrace.format import count, place, share, size_bytes
+
+#: Caches fill in the first steps: optimizer states, workspaces, the allocations of a compiler.
+_STEPS: Final = Threshold(8, "ours: fewer steps cannot tell a leak from what is allocated once", unit="")
+_GROWING: Final = Threshold(0.75, "ours: a leak grows in nearly all steps; a cache fills in some")
+_LEAST: Final = Threshold(1024, "ours: bookkeeping of a few bytes fills no device", unit="B")
+#: The most origins that are named.
+_MOST_NAMED: Final = 3
+
+
+class Origin(Document, frozen=True, kw_only=True):
+    """Blocks of one origin that earlier steps allocated and that are still live."""
+
+    file: Annotated[str | None, field("File of the line that allocated them; null without stacks.")]
+    line: Annotated[int | None, field("The line.")]
+    op: Annotated[str | None, field("Operator that allocated them.")]
+    bytes: Annotated[int, field("Their bytes.")]
+
+
+class Figures(TraceFigures, frozen=True, kw_only=True):
+    """How a device's memory grows."""
+
+    device_type: Annotated[str, field("`cpu` or `cuda`.")]
+    device: Annotated[int | None, field("Number of the device; null for the host.")]
+    growth_bytes: Annotated[float, field("Median growth from the end of a step to the end of the next.")]
+    growing_share: Annotated[float, field("Share of the steps that end with more than the step before.")]
+    headroom_bytes: Annotated[int | None, field("What the device has left at the peak; null if not known.")]
+    steps_left: Annotated[float | None, field("Steps until that is filled, at this pace.")]
+    stays: Annotated[tuple[Origin, ...], field("What earlier steps left, largest first.")]
+
+
+def _find(window: Window) -> Iterator[Match[Figures]]:
+    for memory in window.entry.memory or ():
+        ends = memory.step_end_bytes or ()
+        if len(ends) < _STEPS.value:
+            continue
+        changes = [later - earlier for earlier, later in pairwise(ends)]
+        growing, growth = sum(change > 0 for change in changes) / len(changes), median(changes)
+        if growing < _GROWING.value or growth < _LEAST.value:
+            continue
+        yield Match(
+            severity="high" if memory.device_type != "cpu" else "warning",
+            figures=_figures(window, memory, growing, growth),
+            source=_source(memory),
+        )
+
+
+def _figures(window: Window, memory: DeviceMemory, growing: float, growth: float) -> Figures:
+    left = memory.headroom_bytes
+    return Figures(
+        steps=window.steps,
+        step_ns=window.step_ns,
+        device_module=window.entry.device_module,
+        device_type=memory.device_type,
+        device=memory.device,
+        growth_bytes=growth,
+        growing_share=growing,
+        headroom_bytes=left,
+        steps_left=None if left is None else max(left, 0) / growth,
+        stays=tuple(
+            Origin(file=row.file, line=row.line, op=row.op, bytes=row.bytes) for row in memory.stays[:_MOST_NAMED]
+        ),
+    )
+
+
+def _source(memory: DeviceMemory) -> Source | None:
+    """The line that left most, None without stacks."""
+    row = next((row for row in memory.stays if row.file is not None and row.line is not None), None)
+    return None if row is None else Source(file=row.file, line=row.line)
+
+
+def _words(figures: Figures) -> Words:
+    where = "the host's memory" if figures.device is None else f"the memory of GPU {figures.device}"
+    evidence = [f"more at the end of a step than of the one before: {share(figures.growing_share)} of the steps"]
+    if figures.steps_left is not None and figures.headroom_bytes is not None:
+        left = count(round(figures.steps_left))
+        evidence.append(f"{size_bytes(figures.headroom_bytes)} are left, for {left} more steps at this pace")
+    for row in figures.stays:
+        origin = row.op or "work outside operators" if row.file is None else place(row.file, row.line)
+        evidence.append(f"left by earlier steps: {size_bytes(row.bytes)} of {origin}")
+    return Words(f"{where} grows by {size_bytes(figures.growth_bytes)} a step", tuple(evidence))
+
+
+RULE: Final = Rule(
+    name="memory_grows",
+    topic="memory",
+    figures=Figures,
+    words=_words,
+    in_trace=_find,
+    condition="of at least {steps} profiled steps, {growing} or more end with more live bytes than the step before, "
+    "and the median growth is at least {least}; needs `profile_memory`",
+    thresholds={"steps": _STEPS, "growing": _GROWING, "least": _LEAST},
+    advice=advise(
+        "Look for tensors that outlive their step: a list of losses with their graphs (append `loss.detach()`), a "
+        "cache without a limit, hidden states carried on without detach().",
+    ),
+    counter_check="Record twice as many steps: a leak grows twice as much, a cache stops.",
+)

@@ -1,0 +1,116 @@
+"""Compiled functions are compiled again and again."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.compilation_rows import CompiledFunctionRow, RecompilationRow
+from steptrace.documents.compilations import GuardKind
+from steptrace.documents.finding import Source
+from steptrace.findings.compiled import against_recompilation
+from steptrace.findings.rule import Match, Rule, Threshold, TraceFigures, Words, advise
+from steptrace.findings.window import Window
+from steptrace.format import duration, place, plural
+
+#: The most guards that are named.
+_MOST_NAMED: Final = 3
+_LEAST: Final = Threshold(
+    2,
+    "PyTorch itself makes a size that changes dynamic at its first recompilation",
+    unit="",
+)
+
+
+class Guard(Document, frozen=True, kw_only=True):
+    """A guard that failed."""
+
+    kind: Annotated[GuardKind, field("What it holds, as a code.")]
+    guard: Annotated[str, field("As PyTorch writes it.")]
+    file: Annotated[str | None, field("File of the line that it is about.")]
+    line: Annotated[int | None, field("That line.")]
+    recompilations: Annotated[int, field("How often it failed.")]
+
+
+class Figures(TraceFigures, frozen=True, kw_only=True):
+    """Recompilations of one function."""
+
+    function: Annotated[str | None, field("Its name.")]
+    file: Annotated[str | None, field("Its file.")]
+    line: Annotated[int | None, field("The line that it begins at.")]
+    compilations: Annotated[int, field("How often it was compiled.")]
+    compile_ns: Annotated[float, field("The time of these compilations.")]
+    limit_reached: Annotated[bool, field("Whether PyTorch stopped compiling it again.")]
+    guards: Annotated[tuple[Guard, ...], field("The guards that failed, the most frequent first.")]
+
+
+def _find(window: Window) -> Iterator[Match[Figures]]:
+    for function in window.entry.compiled_functions:
+        rows = [row for row in window.entry.recompilations if _is_of(row, function)]
+        if not function.limit_reached and sum(row.recompilations for row in rows) < _LEAST.value:
+            continue
+        yield Match(
+            severity="warning" if function.limit_reached else "info",
+            figures=_figures(window, function, rows),
+            source=_source(function, rows),
+        )
+
+
+def _is_of(row: RecompilationRow, function: CompiledFunctionRow) -> bool:
+    return (row.compiled_file, row.compiled_line) == (function.file, function.line)
+
+
+def _source(function: CompiledFunctionRow, rows: Sequence[RecompilationRow]) -> Source:
+    first: CompiledFunctionRow | RecompilationRow = rows[0] if rows else function
+    return Source(file=first.file, line=first.line, function=first.function, code=first.code)
+
+
+def _figures(window: Window, function: CompiledFunctionRow, rows: Sequence[RecompilationRow]) -> Figures:
+    return Figures(
+        steps=window.steps,
+        step_ns=window.step_ns,
+        device_module=window.entry.device_module,
+        function=function.function,
+        file=function.file,
+        line=function.line,
+        compilations=function.compilations,
+        compile_ns=function.compile_ns,
+        limit_reached=function.limit_reached,
+        guards=tuple(
+            Guard(kind=row.kind, guard=row.guard, file=row.file, line=row.line, recompilations=row.recompilations)
+            for row in rows[:_MOST_NAMED]
+        ),
+    )
+
+
+def _words(figures: Figures) -> Words:
+    name = f"`{figures.function}` ({_place(figures.file, figures.line)})"
+    claim = f"{name} was compiled {plural(figures.compilations, 'time')}, which took {duration(figures.compile_ns)}"
+    if figures.limit_reached:
+        claim += "; then PyTorch's limit was reached, and calls with other arguments run uncompiled"
+    evidence = tuple(
+        f"{plural(guard.recompilations, 'recompilation')}: the guard `{guard.guard}` failed, "
+        f"{_place(guard.file, guard.line)}"
+        for guard in figures.guards
+    )
+    kinds = dict.fromkeys(guard.kind for guard in figures.guards)
+    advice = tuple(part for kind in kinds for part in against_recompilation(kind))
+    return Words(claim, evidence, advice)
+
+
+def _place(file: str | None, line: int | None) -> str:
+    return "line unknown" if file is None or line is None else place(file, line)
+
+
+RULE: Rule[Figures] = Rule(
+    name="recompilations",
+    topic="compute",
+    figures=Figures,
+    words=_words,
+    in_trace=_find,
+    condition="torch.compile compiled a function again at least {least} times, or its limit of recompilations was "
+    "reached, by the record beside the trace; a warning where the limit was reached",
+    thresholds={"least": _LEAST},
+    advice=advise("Keep what the guard looks at the same from call to call."),
+    counter_check="Run more steps: recompilations that stop in the warm-up cost only the start. TORCH_LOGS=recompiles "
+    "prints each.",
+)

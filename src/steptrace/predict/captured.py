@@ -1,0 +1,692 @@
+"""Finds the kernels of a compiled module or function, by Dynamo and Inductor on fake tensors of the virtual device.
+
+Fake tensors stand for the program's while Dynamo follows its code, so nothing is computed, and the program does not
+change. The forward and backward pass of each graph are lowered for the GPU (`steptrace.inductor.lower`), and their
+kernels are recorded in the form of operators. A value that the code reads from a tensor counts as 1.
+"""
+
+import importlib
+import inspect
+import logging
+import os
+import pickle
+import resource
+import select
+import signal
+import time
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from steptrace.documents.compiled import CompiledCode, GraphBreak, GraphKernels, Unlowered
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
+from steptrace.engine.compilations import broken_by_pytorch, hints_of
+from steptrace.engine.frames import trace_file_name
+from steptrace.inductor.lower import FLEX_ATTENTION, Fused, GpuFacts, Launch, launches_of
+from steptrace.predict import attention, backend
+from steptrace.predict.operators import counted_flop, declared_cost, overload_of, tensor_specs, tensors_of
+from steptrace.predict.places import place_of_stack
+from steptrace.predict.pytorch import storage_key
+from steptrace.predict.sharded import sharded_units
+from steptrace.predict.tensor import is_virtual
+from steptrace.torch_names import missing, owner_of, private, release_of, told
+
+FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")
+FakeTensorMode: Any = private("torch._subclasses.fake_tensor.FakeTensorMode")
+pytree: Any = private("torch.utils._pytree")
+HigherOrderOperator: Any = private("torch._ops.HigherOrderOperator")
+_Mode: Any = private("torch.utils._python_dispatch.TorchDispatchMode") or object
+_ATTENTION: Final = torch.nn.functional.scaled_dot_product_attention
+_CONVOLUTION: Final = torch.ops.aten.convolution.default
+#: Names of operators that stand for kernels that Inductor writes.
+POINTWISE: Final = "inductor.pointwise"
+REDUCTION: Final = "inductor.reduction"
+#: The size up to which values of constants are computed while a graph is traced.
+_CONSTANTS: Final = "torch.fx.experimental.proxy_tensor.CONSTANT_NUMEL_LIMIT"
+#: Inductor replaces products with 0.
+_ZEROS: Final = "torch._inductor.fx_passes.joint_graph.UniformValueConstantFolder._add_peephole_patterns"
+#: What Dynamo does with each function of PyTorch.
+_RULES: Final = "torch._dynamo.trace_rules.get_torch_obj_rule_map"
+_FLASH: Final = "aten._scaled_dot_product_flash_attention.default"
+_FLASH_BACKWARD: Final = "aten._scaled_dot_product_flash_attention_backward.default"
+#: A child that takes more processor time, or three times as long, is ended.
+_LONGEST_S: Final = 300
+#: The first release whose Dynamo and Inductor are followed.
+_OLDEST: Final = (2, 13)
+#: The value of a tensor that the code reads while nothing is computed.
+_ASSUMED_VALUE: Final = 1
+#: How often a condition on a tensor holds. Then it does not, so that a loop that waits for it ends.
+_MOST_TRUE: Final = 16
+#: Files of this package: what Dynamo says of them is not about the program.
+_OURS: Final = str(Path(__file__).parents[1])
+
+
+@dataclass
+class _Found:
+    """The results of Dynamo and Inductor so far; backward passes are in the order of their forward passes."""
+
+    forward: list[list[OperatorCalls]] = field(default_factory=list)
+    backward: list[list[OperatorCalls]] = field(default_factory=list)
+    breaks: list[GraphBreak] = field(default_factory=list)
+    graphs: int = 0
+    kept_bytes: int = 0
+    is_lowering: bool = False
+    #: The share of the blocks that the mask of a `flex_attention` leaves.
+    mask_share: float = 1.0
+
+
+class _Reads(_Mode):  # type: ignore[misc]
+    """Answers what fake tensors cannot: a value that is read between two graphs."""
+
+    conditions = 0
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True  # it does not keep code from being compiled
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if str(func) == "aten._local_scalar_dense.default":
+            if args[0].dtype == torch.bool:
+                self.conditions += 1
+                return self.conditions <= _MOST_TRUE
+            return _ASSUMED_VALUE if not args[0].dtype.is_floating_point else float(_ASSUMED_VALUE)
+        return func(*args, **(kwargs or {}))
+
+
+def capture(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    facts: GpuFacts,
+    dynamic: bool | None = None,
+    originals: Mapping[tuple[Any, str], Any],
+) -> CompiledCode:
+    """The kernels of a compiled function, for a call with these arguments.
+
+    Args:
+        function: the module, method or function that the program compiles.
+        args: the arguments of the call by position.
+        kwargs: the arguments of the call by name.
+        facts: the properties of the GPU.
+        dynamic: the argument `dynamic` of `torch.compile`.
+        originals: PyTorch's attributes as they are without a prediction, by owner and name.
+
+    Returns:
+        The kernels. If they cannot be found, the reason and no kernels.
+    """
+    began = time.perf_counter()
+    if release_of(torch.__version__) < _OLDEST:
+        return unlowered("release", str(torch.__version__))
+    if missing("compile"):
+        return unlowered("names", "; ".join(told(missing("compile"))))
+    found = _Found(mask_share=mask_share_of((*args, *kwargs.values())))
+    settings: dict[str, Any] = {"facts": facts, "dynamic": dynamic, "originals": originals}
+    found_code = _in_child(lambda: _followed(function, args, kwargs, found, **settings))
+    if found_code is None:
+        found_code = unlowered("ended")
+    if found_code.unlowered is None and _compiles_backward_pass():
+        # Graphs and graph breaks are those of the forward pass.
+        found_code = replace(found_code, kernels=None, unlowered="compiled_autograd")
+    return replace(found_code, seconds=time.perf_counter() - began)
+
+
+def _compiles_backward_pass() -> bool:
+    """Whether the program lets PyTorch compile whole backward passes (compiled autograd), across its own graphs."""
+    config: Any = importlib.import_module("torch._dynamo.config")
+    return torch.is_grad_enabled() and bool(getattr(config, "compiled_autograd", False))
+
+
+def unlowered(why: Unlowered, reason: str | None = None) -> CompiledCode:
+    """Code whose kernels are not known."""
+    return CompiledCode(graphs=0, kernels=None, breaks=(), unlowered=why, reason=reason, seconds=0.0)
+
+
+def flex_attention(query: Tensor, key: Tensor, value: Tensor, share: float) -> CompiledCode:
+    """A compiled `flex_attention`: a kernel each way, which does this share of the products of an attention to all."""
+    tensors = [getattr(tensor, "_inner", tensor) for tensor in (query, key, value)]
+    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    forward, backward = _flex_calls(tensors, share)
+    kernels = GraphKernels(forward=(forward,), backward=(backward,) if needs_gradient else ())
+    return CompiledCode(graphs=1, kernels=kernels, breaks=(), reason=None, seconds=0.0)
+
+
+def _flex_calls(tensors: Sequence[Tensor], share: float) -> tuple[OperatorCalls, OperatorCalls]:
+    """The kernels of `flex_attention`, forward and backward, as a flash attention's with this share of its products."""
+    query, key, value = tensors
+    inputs, outputs = tensor_specs(tensors), tensor_specs([query])
+    batch, heads, length, width = map(int, query.shape)
+    flop = int(2 * batch * heads * length * int(key.shape[2]) * (width + int(value.shape[3])) * share)
+    forward = _call(_FLASH, inputs, outputs, flop=flop, arguments={})
+    # Its backward pass has five products where the forward pass has two.
+    backward = _call(_FLASH_BACKWARD, (*outputs, *inputs), inputs, flop=flop * 5 // 2, arguments={})
+    return forward, backward
+
+
+def mask_share_of(values: Sequence[Any]) -> float:
+    """The share of its blocks that the mask of a `flex_attention` leaves, by the first mask among some arguments."""
+    mask = next((value for value in values if hasattr(value, "kv_num_blocks") and hasattr(value, "sparsity")), None)
+    return 1.0 if mask is None else 1 - float(mask.sparsity()) / 100
+
+
+def _in_child(work: Callable[[], CompiledCode]) -> CompiledCode | None:
+    """Do some work in a forked child, and return its result; None if the child ends without one or takes too long.
+
+    PyTorch's C++ ends the process if autograd meets a device that does not exist, and Dynamo runs code of the program,
+    which may change the program's state. In a child neither harms the program.
+    """
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 and later warn of threads
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.close(read)
+            silent = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silent, 1)
+            os.dup2(silent, 2)
+            torch.set_num_threads(1)
+            resource.setrlimit(resource.RLIMIT_CPU, (_LONGEST_S + int(time.process_time()), resource.RLIM_INFINITY))
+            with os.fdopen(write, "wb") as pipe:
+                pickle.dump(work(), pipe)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    content, ends = b"", time.monotonic() + 3 * _LONGEST_S
+    with os.fdopen(read, "rb", buffering=0) as pipe:
+        while (left := ends - time.monotonic()) > 0 and select.select([pipe], [], [], left)[0]:
+            part = pipe.read(1 << 16)
+            if not part:
+                break
+            content += part
+        else:
+            os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return pickle.loads(content) if status == 0 and content else None
+
+
+def _followed(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], found: _Found, **settings: Any
+) -> CompiledCode:
+    """Follow code, fill `found`, and return what it holds; `settings`: as those of `_trace`."""
+    why: Unlowered | None = None
+    reason: str | None = None
+    try:
+        with _silent():
+            _trace(function, args, kwargs, found, **settings)
+    except Exception as error:  # whatever Dynamo, Inductor or the program raises, the prediction goes on
+        inner = getattr(error, "inner_exception", None) or error.__cause__ or error
+        lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
+        reason = f"{type(inner).__name__}: {lines[0][:200] if lines else ''}"
+        why = "not_lowered" if found.is_lowering else "not_followed"
+    else:
+        why = None if found.graphs else "no_operators"
+    kernels = GraphKernels(
+        forward=tuple(call for calls in found.forward for call in calls),
+        backward=tuple(call for calls in found.backward for call in calls),
+    )
+    return CompiledCode(
+        graphs=found.graphs,
+        kernels=None if reason is not None or not found.graphs else kernels,
+        breaks=tuple(dict.fromkeys(found.breaks)),
+        unlowered=why,
+        reason=reason,
+        seconds=0.0,
+        kept_bytes=found.kept_bytes,
+    )
+
+
+def _trace(  # noqa: PLR0913
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    found: _Found,
+    *,
+    facts: GpuFacts,
+    dynamic: bool | None,
+    originals: Mapping[tuple[Any, str], Any],
+) -> None:
+    shapes: Any = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    compile_fx: Any = importlib.import_module("torch._inductor.compile_fx")
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes.ShapeEnv())
+    fakes: dict[int, Tensor] = {}
+
+    def inner(graph: Any, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
+        is_backward = bool(settings.get("is_backward"))
+        if not is_backward:
+            found.kept_bytes += _kept_bytes(graph)
+        found.is_lowering = True
+        is_inference = bool(settings.get("is_inference"))
+        with private("torch.utils._python_dispatch._disable_current_modes")():
+            launches = launches_of(graph, inputs, facts, is_inference=is_inference, is_backward=is_backward)
+        found.is_lowering = False
+        calls = [_written(launch, found.mask_share) for launch in launches]
+        (found.backward if is_backward else found.forward).append([call for call in calls if call is not None])
+
+        def run(inputs: list[Any]) -> Any:
+            values = list(inputs)
+            inputs.clear()
+            return graph(*values) if (known := _results_of(graph)) is None else known
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
+        found.graphs += 1
+        for node in graph.graph.nodes:
+            if node.op == "call_function" and node.target is _ATTENTION:
+                node.target = attention.of_fakes
+        graph.recompile()
+        return compile_fx.compile_fx(graph, list(inputs), inner_compile=inner)
+
+    dynamo: Any = importlib.import_module("torch._dynamo")
+    parallel: AbstractContextManager[None] = nullcontext()
+    if isinstance(function, nn.parallel.DistributedDataParallel):
+        # Its own code only prepares the call. Its module is compiled, and Dynamo ends graphs at its buckets' ends.
+        parallel, function = function._inside_ddp_forward(), function.module
+    elif isinstance(function, nn.Module) and function in sharded_units(function):
+        function = function.forward  # its hooks have run
+    with ExitStack() as stack:
+        for context in (
+            parallel,
+            _without_function_modes(),
+            private("torch.utils._python_dispatch._disable_current_modes")(),
+            _originals(originals),
+            _functions_known(originals),
+            _devices_named(),
+            _patterns_of_cpu(),
+            _watching_breaks(found),
+            _fake_state(function, args, kwargs, mode, fakes),
+            torch.compiler.set_stance("default"),
+            # Checkpoints ask for the module of their tensors' device.
+            mock.patch.object(torch, backend.DEVICE_TYPE, torch.cuda, create=True),
+            # Nothing is computed of constants on the device, which has no memory here.
+            mock.patch.object(owner_of(_CONSTANTS), "CONSTANT_NUMEL_LIMIT", -1),
+            dynamo.config.patch(suppress_errors=False, error_on_recompile=False, compiled_autograd=False),
+        ):
+            stack.enter_context(context)
+        fake_args, fake_kwargs = pytree.tree_map(lambda value: _fake(value, mode, fakes), (list(args), dict(kwargs)))
+        # A tensor from a literal begins on the CPU, where fake tensors support it. This process ends afterwards.
+        private("torch._C._set_only_lift_cpu_tensors")(True)
+        dynamo.reset_code_caches()
+        stack.callback(dynamo.reset_code_caches)
+        stack.enter_context(mode)
+        # Dynamo follows each Python function that is called between two graphs, and must not follow ours.
+        dispatch = dynamo.disable(_Reads.__torch_dispatch__)
+        stack.enter_context(mock.patch.object(_Reads, "__torch_dispatch__", dispatch))
+        stack.enter_context(_Reads())
+        compiled = dynamo.optimize(compiler, dynamic=dynamic)(function)
+        results = compiled(*fake_args, **fake_kwargs)
+        outputs = [
+            tensor for tensor in pytree.tree_leaves(results) if isinstance(tensor, Tensor) and tensor.requires_grad
+        ]
+        leaves = [tensor for tensor in fakes.values() if tensor.requires_grad]
+        if outputs and leaves:
+            torch.autograd.grad(outputs, leaves, [torch.ones_like(tensor) for tensor in outputs], allow_unused=True)
+
+
+def _results_of(graph: Any) -> list[Any] | None:
+    """The results of a graph that no fake tensor can run through, as they were traced; None of any other graph.
+
+    An operator that takes functions, such as `flex_attention`, is such one.
+    """
+    nodes = list(graph.graph.nodes)
+    if not any(isinstance(node.target, HigherOrderOperator) for node in nodes):
+        return None
+    return [output.meta.get("val") if isinstance(output, torch.fx.Node) else output for output in nodes[-1].args[0]]
+
+
+def _kept_bytes(graph: Any) -> int:
+    """Bytes of what a forward pass leaves: its results, and what its backward pass needs, without its inputs."""
+    nodes = list(graph.graph.nodes)
+    (last,) = (node for node in nodes if node.op == "output")
+    placeholders = {_storage(node) for node in nodes if node.op == "placeholder"}
+    kept = {_storage(node): node for node in pytree.tree_leaves(last.args) if isinstance(node, torch.fx.Node)}
+    tensors = [node.meta["val"] for key, node in kept.items() if key is not None and key not in placeholders]
+    return sum(int(tensor.untyped_storage().nbytes()) for tensor in tensors if tensor.layout is torch.strided)
+
+
+def _storage(node: Any) -> int | None:
+    value = node.meta.get("val")
+    return storage_key(value.untyped_storage()) if isinstance(value, Tensor) else None
+
+
+def _fake(value: Any, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Any:
+    """A fake tensor on the device of a tensor, one for each tensor; any other value stays as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    if id(value) not in fakes:
+        inside: Tensor = getattr(value, "_inner", value)
+        device = backend.device(getattr(value, "gpu", 0)) if is_virtual(value) else torch.device("cpu")
+        empty = torch.empty_strided(inside.shape, inside.stride(), dtype=inside.dtype, device="meta")
+        fake: Tensor = FakeTensor(mode, empty, device)
+        if isinstance(value, nn.Parameter):
+            fake = nn.Parameter(fake, requires_grad=value.requires_grad)
+        elif value.requires_grad:
+            fake.requires_grad_()
+        fakes[id(value)] = fake
+    return fakes[id(value)]
+
+
+@contextmanager
+def _fake_state(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode, fakes: dict[int, Tensor]
+) -> Iterator[None]:
+    """Fake tensors in all modules that a function can reach."""
+    before: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    seen: set[int] = set()
+    for module in _reached(function, args, kwargs, nn.Module):
+        for part in module.modules():
+            for tensors in (part._parameters, part._buffers):
+                if id(tensors) not in seen:
+                    seen.add(id(tensors))
+                    before.append((tensors, dict(tensors)))
+    for optimizer in _reached(function, args, kwargs, torch.optim.Optimizer):
+        _fake_optimizer(optimizer, mode, fakes)
+    try:
+        for tensors, values in before:
+            tensors.update({name: _fake(value, mode, fakes) for name, value in values.items()})
+        yield
+    finally:
+        for tensors, values in before:
+            tensors.clear()
+            tensors.update(values)
+
+
+def _fake_optimizer(optimizer: torch.optim.Optimizer, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> None:
+    """Put fake tensors into an optimizer. It is not restored: this process is a child that ends afterwards."""
+    for group in optimizer.param_groups:
+        group["params"] = [_fake_with_gradient(parameter, mode, fakes) for parameter in group["params"]]
+    state = {
+        _fake(parameter, mode, fakes): {name: _fake(value, mode, fakes) for name, value in values.items()}
+        for parameter, values in optimizer.state.items()
+    }
+    optimizer.state.clear()
+    optimizer.state.update(state)
+
+
+def _fake_with_gradient(parameter: Tensor, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Tensor:
+    fake = _fake(parameter, mode, fakes)
+    assert isinstance(fake, Tensor)
+    if parameter.grad is not None:
+        fake.grad = _fake(parameter.grad, mode, fakes)
+    return fake
+
+
+_Reached = TypeVar("_Reached")
+
+
+def _reached(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], kind: type[_Reached]) -> Iterator[_Reached]:
+    """Objects of a kind that a function can reach: its owner, its arguments and defaults, its closure, its globals.
+
+    The owner of a function inside a wrapper counts, too, as of an optimizer's wrapped `step`.
+    """
+    values = [function, getattr(function, "__self__", None), *args, *kwargs.values()]
+    function = inspect.unwrap(function) if callable(function) else function
+    values += [getattr(function, "__self__", None)]
+    code = getattr(function, "__func__", function)
+    if isinstance(code, types.FunctionType):
+        values += [*(code.__defaults__ or ()), *(code.__kwdefaults__ or {}).values()]
+        values += [cell.cell_contents for cell in code.__closure__ or () if _filled(cell)]
+        values += [code.__globals__[name] for name in code.__code__.co_names if name in code.__globals__]
+    for value in values:
+        if isinstance(value, kind):
+            yield value
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _without_function_modes() -> Iterator[None]:
+    modes = []
+    while private("torch._C._len_torch_function_stack")():
+        modes.append(private("torch._C._pop_torch_function_stack")())
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            private("torch._C._push_on_torch_function_stack")(mode)
+
+
+@contextmanager
+def _originals(originals: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for (owner, name), value in originals.items():
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield
+
+
+@contextmanager
+def _functions_known(originals: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """Dynamo knows PyTorch's functions that have their own form here; `_originals` has given them back.
+
+    It keeps a table of them, and makes that table anew at `init_process_group`. That may be after a prediction has
+    replaced some of them. Other functions that a prediction replaces stay replaced, and are followed as Python code.
+    """
+    table = private(_RULES)
+    given_back = {id(function) for function in originals.values()}
+    table().update({function: rule for function, rule in table.__wrapped__().items() if id(function) in given_back})
+    yield
+
+
+@contextmanager
+def _devices_named() -> Iterator[None]:
+    """Code sees tensors of CUDA, while the fake ones lie on the virtual device, which autograd knows."""
+    variable: Any = importlib.import_module("torch._dynamo.variables.tensor").TensorVariable
+    tracker: Any = importlib.import_module("torch._dynamo.variables.base").VariableTracker
+    dispatch = FakeTensorMode.dispatch
+
+    def named(self: Any, tx: Any) -> Any:
+        device = self.device
+        if device is not None and device.type == backend.DEVICE_TYPE:
+            device = torch.device("cuda", device.index)
+        return None if device is None else tracker.build(tx, device)
+
+    def cuda(self: Any, tx: Any, device: Any = None, non_blocking: Any = None, **options: Any) -> Any:
+        """`Tensor.cuda`, which asks for a GPU, as `Tensor.to`."""
+        wanted = 0 if device is None else device.as_python_constant()
+        place = torch.device("cuda", wanted or 0) if wanted is None or isinstance(wanted, int) else torch.device(wanted)
+        options = options if non_blocking is None else {**options, "non_blocking": non_blocking}
+        return self.call_method(tx, "to", [tracker.build(tx, place)], options)
+
+    def is_cuda(self: Any, tx: Any) -> Any:
+        return None if self.device is None else tracker.build(tx, self.device.type in ("cuda", backend.DEVICE_TYPE))
+
+    def virtual(value: Any) -> Any:
+        on_cuda = isinstance(value, torch.device) and value.type == "cuda"
+        return backend.device(value.index or 0) if on_cuda else value
+
+    def dispatching(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args = tuple(map(virtual, args))
+        kwargs = {name: virtual(value) for name, value in (kwargs or {}).items()}
+        devices = [device for device in (*args, *kwargs.values()) if isinstance(device, torch.device)]
+        if all(device.type != backend.DEVICE_TYPE for device in devices):
+            return dispatch(self, func, types, args, kwargs)
+        # What is known of a constant would be computed on the device, which has no memory here.
+        constants = [(tensor, tensor.constant) for tensor in args if isinstance(tensor, FakeTensor)]
+        for tensor, _ in constants:
+            tensor.constant = None
+        try:
+            return dispatch(self, func, types, args, kwargs)
+        finally:
+            for tensor, constant in constants:
+                tensor.constant = constant
+
+    def formatted(self: Any, spec: str) -> str:
+        """The text of a value that the code formats between two graphs."""
+        return format(float(_ASSUMED_VALUE), spec) if not self.dim() else repr(self)
+
+    def never(_: object) -> bool:
+        return False
+
+    # It asks CUDA's allocator, which a build for the CPU does not have.
+    optimizers: Any = importlib.import_module("torch._dynamo.variables.optimizer")
+    with (
+        mock.patch.object(optimizers, "_is_static_for_cudagraphs", never),
+        mock.patch.object(variable, "method_attr_device", named),
+        mock.patch.object(variable, "method_attr_is_cuda", is_cuda),
+        mock.patch.object(variable, "method_cuda", cuda, create=True),
+        mock.patch.object(FakeTensorMode, "dispatch", dispatching),
+        mock.patch.object(FakeTensor, "__format__", formatted, create=True),
+    ):
+        yield
+
+
+@contextmanager
+def _patterns_of_cpu() -> Iterator[None]:
+    """Inductor's patterns are traced on the CPU: on the virtual device nothing can be made without a prediction."""
+    with ExitStack() as stack:
+        for name in ("joint_graph", "post_grad"):
+            module: Any = importlib.import_module(f"torch._inductor.fx_passes.{name}")
+            stack.enter_context(mock.patch.object(module, "lazy_init", _on_cpu(module.lazy_init)))
+        folder: Any = importlib.import_module("torch._inductor.fx_passes.joint_graph").UniformValueConstantFolder
+        stack.enter_context(mock.patch.object(folder, "_deduce_value", _folding_on_cpu(folder._deduce_value)))
+        replace_zeros = private(_ZEROS)
+        if replace_zeros is not None:
+            stack.enter_context(mock.patch.object(folder, "_add_peephole_patterns", _filling_on_cpu(replace_zeros)))
+        yield
+
+
+def _folding_on_cpu(deduce: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Inductor computes constants on the device of their graph, which here has no memory."""
+
+    def on_cpu(value: Any) -> Any:
+        on_gpu = isinstance(value, torch.device) and value.type in ("cuda", backend.DEVICE_TYPE)
+        return torch.device("cpu") if on_gpu else value
+
+    def deduce_value(self: Any, node: Any) -> Any:
+        args, kwargs = node.args, node.kwargs
+        node.args = tuple(map(on_cpu, args))
+        node.kwargs = {name: on_cpu(value) for name, value in kwargs.items()}
+        try:
+            return deduce(self, node)
+        finally:
+            node.args, node.kwargs = args, kwargs
+
+    return deduce_value
+
+
+def _filling_on_cpu(method: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The same for constants that Inductor fills in: `torch.full` makes them on the CPU."""
+    full = torch.full
+
+    def filled(size: Any, value: Any, **options: Any) -> Tensor:
+        return full(size, value, **{**options, "device": "cpu"})
+
+    def on_cpu(self: Any) -> None:
+        with mock.patch.object(torch, "full", filled):
+            method(self)
+
+    return on_cpu
+
+
+def _on_cpu(lazy_init: Callable[..., None]) -> Callable[..., None]:
+    return lambda _device=None: lazy_init(torch.device("cpu"))
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Show no log of Dynamo and Inductor: the result says what stopped them."""
+    names = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.__trace")
+    loggers = [logging.getLogger(name) for name in names]
+    with ExitStack() as stack, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+
+
+@contextmanager
+def _watching_breaks(found: _Found) -> Iterator[None]:
+    translator: Any = importlib.import_module("torch._dynamo.symbolic_convert").InstructionTranslatorBase
+    log = translator.log_graph_break
+
+    def logged(self: Any, code_options: Any, reason: Any = "", exc: Any = None, *args: Any, **kwargs: Any) -> Any:
+        stack = getattr(exc, "real_stack", None) or (self.frame_summary and [self.frame_summary()])
+        if stack and stack[-1].filename.startswith(_OURS):
+            return log(self, code_options, reason, exc, *args, **kwargs)
+        file, line, code = place_of_stack(stack or [])
+        kind = getattr(exc, "gb_type", None) or type(exc).__name__
+        by_pytorch = broken_by_pytorch(kind, (frame.filename for frame in stack or ()))
+        if file is None and by_pytorch:
+            innermost = stack[-1]
+            file, line, code = innermost.filename, innermost.lineno, innermost.line
+        found.breaks.append(
+            GraphBreak(
+                kind=kind,
+                file=file and trace_file_name(file),
+                line=line,
+                code=code,
+                by_pytorch=by_pytorch,
+                hints=" ".join(hints_of(exc)) or None,
+            )
+        )
+        return log(self, code_options, reason, exc, *args, **kwargs)
+
+    with mock.patch.object(translator, "log_graph_break", logged):
+        yield
+
+
+def _written(launch: Launch, mask_share: float) -> OperatorCalls | None:
+    """A launch in the form of a recorded operator, without a line: compiled code has the line of its call."""
+    if isinstance(launch, Fused):
+        return _call(
+            REDUCTION if launch.is_reduction else POINTWISE,
+            arguments={"read": launch.read, "written": launch.written, "operators": len(launch.operators)},
+        )
+    if launch.operator in FLEX_ATTENTION:
+        return _flex_calls(launch.args[:3], mask_share)[FLEX_ATTENTION.index(launch.operator)]
+    overload = overload_of(launch.operator)
+    values = (*launch.args, *launch.kwargs.values())
+    inputs = tensor_specs(tensors_of(values))
+    if launch.operator is _CONVOLUTION:
+        inputs = inputs[:2]  # Inductor adds a bias in the kernel that follows
+    if len(launch.layouts) == len(inputs):  # Inductor may lay tensors out in another way than the code does
+        inputs = tuple(replace(tensor, strides=strides) for tensor, strides in zip(inputs, launch.layouts, strict=True))
+    outputs = tensor_specs(tensors_of((launch.result,)))
+    if launch.layout is not None and len(outputs) == 1:
+        outputs = (replace(outputs[0], strides=launch.layout),)
+    flop = 0
+    if overload.flop is not None:
+        flop = counted_flop(overload.flop, launch.args, launch.kwargs, launch.result)
+    recorded = overload.bind(launch.args, launch.kwargs) if overload.recorded else {}
+    arguments = {
+        name: isinstance(recorded[name], Tensor) or recorded[name] for name in overload.recorded if name in recorded
+    }
+    made = _call(str(launch.operator), inputs, outputs, flop=flop, is_view=overload.is_view, arguments=arguments)
+    return replace(made, cost=declared_cost(overload, launch.args, launch.kwargs))
+
+
+def _call(
+    name: str,
+    inputs: tuple[TensorSpec, ...] = (),
+    outputs: tuple[TensorSpec, ...] = (),
+    *,
+    flop: int = 0,
+    is_view: bool = False,
+    arguments: Mapping[str, Any],
+) -> OperatorCalls:
+    return OperatorCalls(
+        name=name, inputs=inputs, outputs=outputs, is_view=is_view, flop=flop, calls=1, phase="", file=None, line=None,
+        arguments=dict(arguments),
+    )  # fmt: skip

@@ -1,0 +1,74 @@
+"""The lanes of a step: what ran when, one row above the other, on one scale of time."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from markupsafe import Markup
+
+from steptrace import format as fmt
+from steptrace.documents.overview import part_name
+from steptrace.documents.timeline import Box, Lane, Timeline
+from steptrace.report.charts.cells import time_axis
+from steptrace.report.charts.palette import colour_of
+from steptrace.report.charts.scale import Scale
+from steptrace.report.charts.svg import Frame, Wide, element, percent, title
+from steptrace.words.pictures import box_text, label_of
+
+#: Height of a lane in pixels.
+_LANE: Final = 20.0
+#: The narrowest box, as a share of the width, so that it can be seen. Boxes of syncs are wider, since readers look for
+#: them.
+_LEAST: Final = 0.0006
+_LEAST_SYNC: Final = 0.003
+#: A narrower box has no label.
+_LEAST_WITH_LABEL: Final = 0.05
+_LEAST_ON_PHONES: Final = 0.15
+
+
+def lanes(timeline: Timeline, caption: str) -> Markup:
+    """Each lane with its name, the axis of time below them, and a caption.
+
+    A box has a tooltip: its name, its length and its line. A wide one has its name inside. The page's script writes in
+    the place of the caption which box is pointed at, for those who do not see the tooltip.
+    """
+    span = max(timeline.span_ns, 1)
+    axis, unit = time_axis(Scale(0.0, span / fmt.NS_PER_MS, log=False))
+    row = Markup('<div class="lane-row"><b>{}</b><div class="lane">{}</div></div>\n')
+    rows = Markup("").join(row.format(lane.name, _lane(lane, span)) for lane in timeline.lanes)
+    foot = Markup('<div class="lane-row"><span class="note">{}</span>{}</div>').format(unit, axis)
+    below = Markup('<p class="note readout" role="status">{}</p>').format(caption)
+    return Markup('<div class="lanes">{}{}{}</div>').format(rows, foot, below)
+
+
+def _lane(lane: Lane, span: int) -> Markup:
+    drawing = Wide(_LANE)
+    least = _LEAST_SYNC if lane.kind == "syncs" else _LEAST
+    for (colour, idle), boxes in groupby(sorted(lane.boxes, key=_look), key=_look):
+        kind = ' class="idle"' if idle else ""
+        drawing.add(f'<g fill="var(--{colour})"{kind}>{"".join(_rects([*boxes], span, least))}</g>')
+    for box in lane.boxes:
+        if box.dur_ns / span >= _LEAST_WITH_LABEL and not _is_idle(box):
+            frame = Frame(box.start_ns / span, box.dur_ns / span, 0, _LANE)
+            kind = "narrow" if frame.width < _LEAST_ON_PHONES else ""
+            drawing.label(frame, label_of(box), colour_of(box.part), kind=kind)
+    kinds = ", ".join(dict.fromkeys(part_name(box.part) for box in lane.boxes))
+    return drawing.svg(f"{lane.name}: {kinds}")
+
+
+def _rects(boxes: Sequence[Box], span: int, least: float) -> Iterator[str]:
+    """The boxes of one colour. Their common attributes are written once, since a step can have a thousand boxes."""
+    for box in sorted(boxes, key=attrgetter("start_ns")):
+        place = f'x="{percent(box.start_ns / span)}" width="{percent(max(box.dur_ns / span, least))}"'
+        yield element("rect", place, title(box_text(box)))
+
+
+def _look(box: Box) -> tuple[str, bool]:
+    """The colour of a box, and whether it is a thin line."""
+    return colour_of(box.part), _is_idle(box)
+
+
+def _is_idle(box: Box) -> bool:
+    """Whether nothing ran: the cause of idle time is a line at the foot of a lane, and all work is as high as it."""
+    return box.part.startswith("idle_")

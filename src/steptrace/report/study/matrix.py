@@ -1,0 +1,253 @@
+"""A matrix as a picture: the step times of its variants, as lines over the matrix's values, and in one small table."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Final
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.estimate import PairedDifference
+from steptrace.documents.variant import VariantResult
+from steptrace.findings.estimated import estimate_of, estimated_gpus, leads
+from steptrace.findings.sections import LEAST_RATIO, matrix_section, turn
+from steptrace.report.charts.lines import Line, Point, lines, measured_point, scale_of
+from steptrace.report.page.markup import Html, breakable
+from steptrace.report.page.section import wide_picture
+from steptrace.report.page.table import text_table
+
+#: Pictures for the values of other keys, and lines of one picture.
+_MOST_PICTURES: Final = 4
+_MOST_LINES: Final = 10
+#: Operators of PyTorch's own: what is assumed of these are copies with the host.
+_OF_PYTORCH: Final = ("aten.", "prims.")
+#: Operators without an estimate that are named.
+_MOST_MISSING: Final = 3
+_RATIO: Final = Html('{}<span class="note">{}</span>')
+
+
+def is_matrix(study: Comparison) -> bool:
+    """Whether the variants are those of a matrix with more than one value."""
+    return bool(_axes(study))
+
+
+def matrix(study: Comparison) -> Html:
+    """A picture for each combination of the other keys' values, over the key with most values; then the table."""
+    axes = _axes(study)
+    across = max(axes, key=lambda key: len(axes[key]))
+    others = [key for key in axes if key != across]
+    html = Html("")
+    for values in list(product(*(axes[key] for key in others)))[:_MOST_PICTURES]:
+        fixed = dict(zip(others, values, strict=True))
+        html += _picture(study, across, axes[across], fixed)
+        html += _saved_picture(study, across, axes[across], fixed)
+        html += _section_picture(study, across, axes[across], fixed)
+    return html + _table(study, across, axes[across], others)
+
+
+def short_names(study: Comparison, text: str) -> str:
+    """A text in which the variants of a matrix have the names of the study's file, and the matrix's values behind."""
+    for variant in sorted(study.variants, key=lambda variant: -len(variant.name)):
+        if variant.cell and variant.entry is not None:
+            text = text.replace(f"`{variant.name}`", f"`{variant.entry}` ({_in_words(variant.cell)})")
+    return text
+
+
+def display_name(variant: VariantResult) -> str:
+    """A variant's name; of a matrix that in the study's file, with what the matrix sets."""
+    return f"{variant.entry} ({_in_words(variant.cell)})" if variant.cell and variant.entry else variant.name
+
+
+def _axes(study: Comparison) -> dict[str, list[str]]:
+    """The keys of the matrix that have several values, with these in their order."""
+    values: dict[str, dict[str, None]] = {}
+    for variant in study.variants:
+        for key, value in variant.cell.items():
+            values.setdefault(key, {})[value] = None
+    return {key: [*of_key] for key, of_key in values.items() if len(of_key) > 1}
+
+
+def _in_words(cell: Mapping[str, str]) -> str:
+    return ", ".join(f"{_last(key)} {value}" for key, value in cell.items())
+
+
+def _last(key: str) -> str:
+    """The key without its group: `batch_size` of `data.batch_size`."""
+    return key.rpartition(".")[2]
+
+
+def _entries(study: Comparison) -> list[str]:
+    return list(dict.fromkeys(variant.entry or variant.name for variant in study.variants))
+
+
+def _at(study: Comparison, entry: str, cell: Mapping[str, str]) -> VariantResult | None:
+    """The variant of an entry of the study's file in a cell."""
+    return next(
+        (
+            variant
+            for variant in study.variants
+            if (variant.entry or variant.name) == entry and all(variant.cell.get(k) == v for k, v in cell.items())
+        ),
+        None,
+    )
+
+
+def _picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapping[str, str]) -> Html:
+    entries = _entries(study)[:_MOST_LINES]
+    series = [
+        Line(entry, [_point(study, _at(study, entry, {**fixed, across: v})) for v in columns]) for entry in entries
+    ]
+    scale = scale_of(series)
+    if scale is None:
+        return Html("")
+    gpu = f", estimated for {estimated_gpus(study)[0]}" if leads(study) else ""
+    title = f"Step time over {_last(across)}{gpu}" + (f", {_in_words(fixed)}" if fixed else "")
+    drawn = lines(columns, series, scale, f"{title}: a line for each variant.")
+    return Html(wide_picture(drawn, title, _not_in(study) if leads(study) else "").html)
+
+
+def _saved_picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapping[str, str]) -> Html:
+    """The GPU work that variants are estimated to save against their baselines; and from which value on that helps.
+
+    Step times hide it where their bands are wider than the difference. The difference is of the same draws.
+    """
+    if not leads(study):
+        return Html("")
+    gpu = estimated_gpus(study)[0]
+    series, notes = [], []
+    for entry in _entries(study)[:_MOST_LINES]:
+        row = [_difference(_at(study, entry, {**fixed, across: value}), gpu) for value in columns]
+        points = [None if pair is None else _saved_point(pair, across, v) for pair, v in zip(row, columns, strict=True)]
+        if any(point is not None for point in points):
+            series.append(Line(entry, points))
+            notes.append(_from_where(entry, row, columns, across))
+    scale = scale_of(series)
+    if scale is None:
+        return Html("")
+    title = f"GPU work saved per step over {_last(across)}, estimated for {gpu}"
+    title += f", {_in_words(fixed)}" if fixed else ""
+    drawn = lines(columns, series, scale, f"{title}: a line for each variant that saves any.")
+    return Html(wide_picture(drawn, title, " ".join(notes)).html)
+
+
+def _difference(variant: VariantResult | None, gpu: str) -> PairedDifference | None:
+    estimate = None if variant is None else estimate_of(variant, gpu)
+    return None if estimate is None else estimate.difference
+
+
+def _saved_point(pair: PairedDifference, across: str, value: str) -> Point | None:
+    """The middle of the band of the GPU work saved; None where the band holds 0, or the result has none."""
+    if pair.gpu_saved_ms is None or pair.gpu_saved_ms[0] <= 0:
+        return None
+    low, high = pair.gpu_saved_ms
+    return Point((low * high) ** 0.5, pair.gpu_saved_ms, f"{_last(across)} {value}: saves {fmt.band_ms(low, high)}")
+
+
+def _from_where(entry: str, row: Sequence[PairedDifference | None], columns: Sequence[str], across: str) -> str:
+    """From which value on a variant is estimated to be faster than its baseline, at all later values, too."""
+    first = None
+    for pair, value in zip(reversed(row), reversed(columns), strict=True):
+        if pair is None or not pair.is_faster:
+            break
+        first = pair, value
+    if first is None:
+        return f"`{entry}`: at no {_last(across)} is its step clearly faster than its baseline's."
+    pair, value = first
+    start = f"{_last(across)} {value}"
+    saved = fmt.band_ms(*pair.saved_ms)
+    return f"`{entry}` is estimated to be faster than its baseline from {start} on: it saves {saved} there."
+
+
+def _not_in(study: Comparison) -> str:
+    """Which operators no rule of the estimate covers, and what it assumes of custom operators."""
+    gpu = estimated_gpus(study)[0]
+    estimates = [estimate for variant in study.variants if (estimate := estimate_of(variant, gpu)) is not None]
+    reasons = {
+        missing.name.removesuffix(".default"): missing.reason
+        for estimate in estimates
+        for missing in estimate.not_estimated
+    }
+    notes = []
+    if reasons:
+        listed = fmt.enumeration([f"`{name}` ({reason})" for name, reason in list(reasons.items())[:_MOST_MISSING]])
+        notes.append(f"The estimate has no rule for {listed}: how their time grows is not in this picture.")
+    custom = {
+        call.name.removesuffix(".default"): call.reason
+        for estimate in estimates
+        for call in estimate.assumed
+        if not call.name.startswith(_OF_PYTORCH)
+    }
+    notes += [f"Assumed of `{name}`: {reason}." for name, reason in list(custom.items())[:_MOST_MISSING]]
+    return " ".join(notes)
+
+
+def _section_picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapping[str, str]) -> Html:
+    """The section that tells the variants of a cell apart, from sync to sync; and from which value on it does."""
+    section = matrix_section(study)
+    entries = _entries(study)[:_MOST_LINES]
+    rows = {entry: [_at(study, entry, {**fixed, across: value}) for value in columns] for entry in entries}
+    if section is None:
+        return Html("")
+    series = [Line(entry, [_section_point(cell, section) for cell in row]) for entry, row in rows.items()]
+    scale = scale_of(series)
+    if scale is None:
+        return Html("")
+    on_cpu = study.environment is None or study.environment.gpu is None
+    where = ", on this machine's CPU" if on_cpu else ""
+    title = f"{section} from sync to sync{where}, over {_last(across)}" + (f", {_in_words(fixed)}" if fixed else "")
+    turns = []
+    for row in rows.values():
+        baselines = [None if cell is None else study.variant(cell.baseline) for cell in row]
+        found = turn(section, row, baselines, across)
+        if found is not None and found.value is not None:
+            turns.append(
+                f"`{section}` of `{found.entry}` is at least {fmt.plain(LEAST_RATIO)} times as fast as that of "
+                f"`{found.baseline}` from {_last(across)} {found.value} on."
+            )
+    drawn = lines(columns, series, scale, f"{title}: a line for each variant.")
+    return Html(wide_picture(drawn, title, " ".join(turns)).html)
+
+
+def _section_point(variant: VariantResult | None, section: str) -> Point | None:
+    ms = None if variant is None or variant.synced_sections_ms is None else variant.synced_sections_ms.get(section)
+    if variant is None or ms is None:
+        return None
+    return Point(ms, None, f"{_in_words(variant.cell)}: {fmt.duration_ms(ms)}")
+
+
+def _point(study: Comparison, variant: VariantResult | None) -> Point | None:
+    """The measured step time with its interval; where estimates lead, the middle of the band with its ends."""
+    if variant is None:
+        return None
+    cell = f"{_in_words(variant.cell)}: "
+    if leads(study):
+        estimate = estimate_of(variant, estimated_gpus(study)[0])
+        if estimate is None or estimate.step_ms is None or estimate.step_ms[0] <= 0:
+            return None
+        low, high = estimate.step_ms
+        return Point((low * high) ** 0.5, estimate.step_ms, f"{cell}{fmt.band_ms(low, high)}")
+    return measured_point(variant.step_ms, cell)
+
+
+def _table(study: Comparison, across: str, columns: Sequence[str], others: Sequence[str]) -> Html:
+    """A row a variant of the study's file, and of the other keys' values; a column for each value across."""
+    axes = _axes(study)
+    rows = []
+    for values in product(*(axes[key] for key in others)):
+        fixed = dict(zip(others, values, strict=True))
+        for entry in _entries(study):
+            cells = [_cell(_at(study, entry, {**fixed, across: value})) for value in columns]
+            rows.append((breakable(entry), *values, *cells))
+    heads = ("Variant", *map(_last, others), *(f"{_last(across)} {value}" for value in columns))
+    return text_table(heads, rows)
+
+
+def _cell(variant: VariantResult | None) -> str:
+    """Its step time, and its ratio to the baseline of the cell."""
+    if variant is None or variant.step_ms is None:
+        return fmt.NOT_MEASURED if variant is None or variant.status == "ok" else variant.status
+    ratio = variant.ratio
+    if ratio is None or variant.is_baseline:
+        words = "baseline" if variant.is_baseline else ""
+    else:
+        words = f"{fmt.ratio(ratio.value, ratio.low, ratio.high)} {ratio.verdict or ''}"
+    return _RATIO.format(fmt.duration_ms(variant.step_ms.value), words)

@@ -1,1 +1,0 @@
-"""Training runs: the plain loop, the profiled window, the supervisor."""

@@ -1,0 +1,118 @@
+"""What is known of compiled code, in words."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from steptrace import format as fmt
+from steptrace.documents.compilations import BrokenGraph
+from steptrace.documents.compiled import CompiledCode, CompiledStep, GraphBreak, Unlowered
+from steptrace.documents.estimate import Estimate, PairedDifference
+from steptrace.words.estimate import difference_words
+
+#: Most characters of the text of a line or of a guard.
+_LONGEST: Final = 200
+_UNLOWERED: Final[Mapping[Unlowered, str]] = {
+    "release": "kernels are found from PyTorch 2.13 on",
+    "names": "this PyTorch lacks names that are needed",
+    "ended": "PyTorch's compiler ended its process, or took longer than 5 minutes",
+    "not_followed": "Dynamo could not follow it",
+    "not_lowered": "Inductor could not lower it",
+    "no_operators": "no tensor operator is in it",
+    "compiled_autograd": "the whole backward pass is compiled (compiled autograd), which is not followed",
+    "kinds": "it is compiled for more kinds of arguments than PyTorch compiles by default",
+}
+
+
+def compiled_lines(
+    compiled: CompiledStep | None, instead: Callable[[str, str | None], Sequence[str]] = lambda _kind, _hints: ()
+) -> list[str]:
+    """The lines on each piece of compiled code: its graphs, kernels and graph breaks; none without compiled code.
+
+    Args:
+        compiled: what is known of it.
+        instead: says what to write instead of what breaks a graph, for the name of the reason and PyTorch's hints.
+    """
+    if compiled is None:
+        return []
+    lines = ["  what torch.compile would make of it:" if compiled.is_asked else "  compiled code:"]
+    # Code that is compiled for several kinds of arguments often has the same graphs, kernels and breaks each time.
+    for (head, *rest), times in Counter(tuple(_code_lines(code)) for code in compiled.codes).items():
+        lines += [head if times == 1 else f"{head}, for each of {fmt.count(times)} kinds of arguments", *rest]
+    breaks = [one for code in compiled.codes for one in code.breaks if not one.by_pytorch]
+    hints = {one.kind: one.hints for one in reversed(breaks)}
+    advice = {kind: instead(kind, hints[kind]) for kind in dict.fromkeys(one.kind for one in breaks)}
+    lines += [f"    against {kind}: {' '.join(texts)}" for kind, texts in advice.items() if texts]
+    return lines
+
+
+def _code_lines(code: CompiledCode) -> list[str]:
+    lines = [code_in_words(code), *(f"      {break_in_words(found)}" for found in code.breaks)]
+    if code.fullgraph and code.breaks:
+        lines.append("      it is compiled with fullgraph=True: PyTorch ends the program at the first graph break")
+    return lines
+
+
+def break_in_words(graph_break: GraphBreak | BrokenGraph) -> str:
+    """Where a graph breaks, Dynamo's name of the reason, and the line's text."""
+    where = "an unknown line" if graph_break.file is None else fmt.place(graph_break.file, graph_break.line)
+    what = "graph break of PyTorch's own" if graph_break.by_pytorch else "graph break"
+    return f"{what} at {where}: {graph_break.kind}{f': {on_one_line(graph_break.code)}' if graph_break.code else ''}"
+
+
+def on_one_line(text: str) -> str:
+    """A text of the program, short."""
+    return fmt.clipped(" ".join(text.split()), _LONGEST)
+
+
+def code_in_words(code: CompiledCode) -> str:
+    """The line on a piece of compiled code: its graphs and kernels, or why they are not known."""
+    where = "no line of the program" if code.file is None else f"{code.file}:{code.line}"
+    if code.kernels is None:
+        detail = "" if code.reason is None else f" ({code.reason})"
+        return f"    {where}: kernels not known: {'' if code.unlowered is None else _UNLOWERED[code.unlowered]}{detail}"
+    forward, backward = len(code.kernels.forward), len(code.kernels.backward)
+    graphs = f"{fmt.count(code.graphs)} {'graph' if code.graphs == 1 else 'graphs'}"
+    kernels = f"{fmt.count(forward)} kernels forward" + (f", {fmt.count(backward)} backward" if backward else "")
+    return f"    {where}: {graphs}, {kernels}"
+
+
+def compiled_estimate_lines(name: str, estimate: Estimate) -> list[str]:
+    """The lines on what compiling changes in an estimated step. `name` names the GPU and the batch."""
+    found = estimate.compiled
+    if found is not None and found.step_ms is not None and found.launches is not None:
+        step = fmt.band_ms(*found.step_ms) + (
+            f" ({_band(estimate)} uncompiled)" if estimate.uncompiled_ms is not None else ""
+        )
+        launches = f"{fmt.count(found.launches)} launches in place of {fmt.count(found.launches_uncompiled)}"
+        memory = found.peak_memory_bytes
+        about = "" if memory is None else f", about {fmt.size_bytes(memory)} of memory"
+        return [
+            f"    {name}, compiled: step {step}, {launches}{about}",
+            f"    {name}, compiled against uncompiled: {_difference(found.difference)}",
+        ]
+    if estimate.fused_ms is None or estimate.uncompiled_ms is None:
+        return []
+    lowest = f"{fmt.band_ms(*estimate.fused_ms)} (all but products, convolutions and attention fused away)"
+    return [f"    {name}, compiled: between {lowest} and {_band(estimate)} (uncompiled)"]
+
+
+def compiled_words(estimate: Estimate) -> str | None:
+    """What compiled code changes in a step, for a table; None of a step without any."""
+    found = estimate.compiled
+    if found is not None:
+        launches = f"{fmt.count(found.launches)} launches, uncompiled {fmt.count(found.launches_uncompiled)}"
+        graphs = fmt.plural(found.graphs, "graph")
+        return f"{graphs}; {launches}; {_difference(found.difference)}" if found.launches is not None else graphs
+    if estimate.fused_ms is None or estimate.uncompiled_ms is None:
+        return None
+    return f"between {fmt.band_ms(*estimate.fused_ms)} (fused as far as possible) and {_band(estimate)} (uncompiled)"
+
+
+def _band(estimate: Estimate) -> str:
+    return "" if estimate.uncompiled_ms is None else fmt.band_ms(*estimate.uncompiled_ms)
+
+
+def _difference(pair: PairedDifference) -> str:
+    low, high = map(fmt.factor, pair.times_as_fast)
+    return difference_words(pair, f"{low} to {high} times as fast")

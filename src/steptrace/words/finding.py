@@ -1,0 +1,24 @@
+"""Findings in words: what acting on one saves."""
+
+from steptrace import format as fmt
+from steptrace.documents.finding import Finding
+
+
+def gain_text(finding: Finding) -> str:
+    """What acting on a finding saves at most; empty where that is not known."""
+    cost = finding.cost_ns_per_step
+    share = finding.cost_share
+    if cost is None:
+        return "" if share is None else f"saves at most {fmt.share(share)} of the trace"
+    saved = f"saves at most {fmt.duration_ns(cost)} per step"
+    return saved if share is None else f"{saved} ({fmt.share(share)})"
+
+
+def ranks_of_finding_text(finding: Finding, count: int) -> str:
+    """The rank whose figures a finding has, and how many of the other ranks have it; `count` is of all ranks."""
+    rank = None if finding.source is None else finding.source.rank
+    others = len(finding.ranks) - 1
+    if others <= 0:
+        return f"Rank {rank}"
+    more = "all others" if others == count - 1 else fmt.plural(others, "other")
+    return f"Rank {rank} (and {more})"

@@ -1,0 +1,97 @@
+"""The texts at the pictures of traces: how to read them, and what stands at their boxes and points."""
+
+from pathlib import Path
+from typing import Final
+
+from steptrace import format as fmt
+from steptrace.documents.overview import part_name
+from steptrace.documents.roofline import OperatorRoofline
+from steptrace.documents.subjects.modules import ModuleTime
+from steptrace.documents.timeline import Box
+from steptrace.words.codes import SLOW_CAUSES
+
+#: How to read the table of the parts of several traces' steps.
+PARTS_OF_TRACES: Final = "Shares of the step of each trace: a part that differs says which rank does something else."
+#: Which traces are shown where there are too many.
+SAMPLE: Final = (
+    "{shown} of {all} traces are shown: the first one, the straggler, those that findings name, the ones with the "
+    "longest and the shortest step, the one that waits most, and others at equal distances. Findings, smallest and "
+    "largest are of all of them, and summary.json has all."
+)
+#: Which traces have a section.
+SECTIONS: Final = "{shown} of {all} traces have a section, as many as the page can hold; summary.json has all."
+#: How to read the picture of all steps of several ranks.
+STEPS_OF_RANKS: Final = (
+    "Step time by rank and step: the darker, the longer. A dark row is a slow rank, a dark column a step that was slow "
+    "on all of them."
+)
+#: The horizontal and the vertical axis of the picture of operators against the roofline.
+ROOFLINE_AXES: Final = ("FLOP per byte", "% of roofline")
+#: How to read that picture.
+ROOFLINE: Final = (
+    "Each point is an operator with one shape of inputs; the larger, the more GPU time. At 100 % it is as fast as the "
+    "data sheet allows. Large points far down are worth a look. Above the line its inputs were still in the cache."
+)
+#: How to read the lanes of a step with a GPU.
+LANES: Final = (
+    "A box as high as its lane is work or a sync. A line at the foot of the lane GPU is idle time, in the colour of "
+    "its cause."
+)
+#: Which streams have a lane where there are too many.
+BUSIEST_STREAMS: Final = "Of {all} streams the {shown} with the most work are shown."
+#: The text of the link to download the step as a trace.
+DOWNLOAD: Final = "Download this step for Perfetto"
+#: Letters of a name at a box.
+_LONGEST_NAME: Final = 60
+
+
+def download_note(size: int, events: int, of: int) -> str:
+    """The size of the file behind the link, and how many of the step's events it holds."""
+    kept = fmt.plural(events, "event") if events == of else f"the longest {fmt.count(events)} of {fmt.count(of)} events"
+    rest = "" if events == of else "; `steptrace analyze --excerpt FILE` writes all of them"
+    return f"({fmt.size_bytes(size)}, {kept}; to open in ui.perfetto.dev{rest})"
+
+
+def label_of(box: Box) -> str:
+    """The name of a box."""
+    return part_name(box.part) if box.name is None else fmt.clipped(box.name, _LONGEST_NAME)
+
+
+def box_text(box: Box) -> str:
+    """A box's name, how long it ran, and the line of the program that caused it."""
+    more = f" and {fmt.count(box.count - 1)} more" if box.count > 1 and box.name is not None else ""
+    lasts = fmt.duration_ns(box.dur_ns) + (" together" if more else "")
+    place = "" if box.file is None else f", {fmt.place(Path(box.file).name, box.line)}"
+    return f"{label_of(box)}{more}: {lasts}{place}"
+
+
+def operator_text(row: OperatorRoofline, steps: int) -> str:
+    """An operator with its time in one of `steps` steps, its share of the roofline, and the likely cause."""
+    cause = "" if row.because is None else f", {SLOW_CAUSES[row.because]}"
+    time = fmt.duration_ns(row.ns / steps)
+    return f"{row.name} ({fmt.clipped(row.inputs, 60)}): {time}, {fmt.percent(row.roofline_pct)} of roofline{cause}"
+
+
+def module_label(row: ModuleTime) -> str:
+    """A module's class and how many of them there are, or a line."""
+    return f"{row.name} × {row.modules}" if (row.modules or 0) > 1 else row.name
+
+
+def module_text(row: ModuleTime, steps: int) -> str:
+    """A module or a line with its time in one of `steps` steps."""
+    of_backward = ""
+    if row.backward_ns:
+        of_backward = f", {fmt.duration_ns(row.backward_ns / steps)} of it backward"
+    each = ""
+    if row.largest is not None and row.largest_ns is not None and row.smallest_ns is not None:
+        least, most = fmt.duration_ns(row.smallest_ns / steps), fmt.duration_ns(row.largest_ns / steps)
+        each = f", each {least} to {most}, the longest {row.largest}"
+    return f"{module_label(row)}: {fmt.duration_ns(row.time_ns / steps)}{of_backward}{each}"
+
+
+def modules_note(*, on_gpu: bool, per_step: bool) -> str:
+    """The note on how to read the picture of the modules."""
+    time = "GPU time" if on_gpu else "Host time, forward pass,"
+    parts = "modules and, in grey, lines in them" if on_gpu else "modules"
+    rate = "per step" if per_step else "in the whole trace"
+    return f"{time} {rate}, by {parts}. Layers of one class in one place are one box."

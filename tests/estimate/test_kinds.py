@@ -1,0 +1,229 @@
+"""Kinds of kernels that are slower than their bytes or FLOP say, each held to its class and to what it moves."""
+
+from dataclasses import replace
+
+import pytest
+
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
+from steptrace.estimate.constants import shipped
+from steptrace.estimate.cudnn import group_effort
+from steptrace.estimate.driver import driver_facts
+from steptrace.estimate.gpus import gpu_named
+from steptrace.estimate.kernel_classes import kind_of
+from steptrace.estimate.traced_operator import dense
+from steptrace.estimate.work import converted_bytes, kernels_of, on_gpu
+
+MIB = 2**20
+
+
+def tensor(*shape: int, dtype: str = "bfloat16", strides: tuple[int, ...] | None = None) -> TensorSpec:
+    return TensorSpec(shape=shape, strides=dense(shape) if strides is None else strides, dtype=dtype)
+
+
+def call(name: str, inputs: list[TensorSpec], outputs: list[TensorSpec], flop: int = 0) -> OperatorCalls:
+    return OperatorCalls(
+        name=f"aten.{name}.default",
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        is_view=False,
+        flop=flop,
+        calls=1,
+        phase="forward",
+        file=None,
+        line=None,
+    )
+
+
+X = tensor(8, 64, 32, 32)
+WIDE = tensor(8, 64, 32, 32, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "expected"),
+    [
+        ("add", [X, X], [X], "elementwise"),
+        ("mul", [X], [X], "elementwise"),
+        ("add", [X, tensor(64, 1, 1)], [X], "strided elementwise"),
+        ("mul", [tensor(1, 64, 1, 1), X], [X], "strided elementwise"),
+        ("where", [tensor(32, dtype="bool"), X, X], [X], "strided elementwise"),
+        ("add", [X, tensor()], [X], "strided elementwise"),
+        # Wider elements take as long to move as their places to compute.
+        ("add", [WIDE, tensor(64, 1, 1, dtype="float32")], [WIDE], "elementwise"),
+        # What is no map of equal shapes: nothing is repeated.
+        ("cat", [tensor(8, 64), tensor(8, 64)], [tensor(16, 64)], "elementwise"),
+        ("_foreach_add_", [X, tensor(64)], [], "elementwise"),
+    ],
+)
+def test_a_map_that_repeats_an_input_is_strided(name, inputs, outputs, expected):
+    assert kind_of(call(name, inputs, outputs), "16") == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype", "is_slow"),
+    [
+        (3137, "bfloat16", True),
+        (5185, "float16", True),
+        (3136, "bfloat16", False),  # aligned: kept in shared memory
+        (197, "bfloat16", False),  # short: kept in registers
+        (3137, "float32", False),  # as fast as aligned ones in NeuSight's kernels
+    ],
+)
+def test_a_softmax_of_long_rows_that_are_not_aligned_is_slow_in_16_bit(row, dtype, is_slow):
+    scores = tensor(96, row, row, dtype=dtype)
+    kind = kind_of(call("_softmax", [scores], [scores]), "16")
+    assert (kind != "softmax") is is_slow
+    assert shipped().of(kind, "none", gpu_named("H100")).memory < 0.3 or not is_slow
+
+
+def conv(images: TensorSpec, weight: TensorSpec, made: TensorSpec, *, bias: bool, backward: bool) -> OperatorCalls:
+    biases = [tensor(weight.shape[0])] if bias else []
+    if backward:
+        return call("convolution_backward", [made, images, weight], [images, weight, *biases], flop=10**9)
+    return call("convolution", [images, weight, *biases], [made], flop=10**9)
+
+
+@pytest.mark.parametrize(("backward", "kind", "moved"), [(False, "strided elementwise", 2), (True, "reduction", 1)])
+def test_a_convolution_s_bias_is_added_as_a_repeated_tensor_and_its_gradient_is_a_sum(backward, kind, moved):
+    images, weight, made = tensor(64, 64, 64, 64), tensor(128, 64, 3, 3), tensor(64, 128, 64, 64)
+    beside = {
+        bias: [
+            one
+            for one in kernels_of(conv(images, weight, made, bias=bias, backward=backward))
+            if one.kind in ("strided elementwise", "reduction")
+        ]
+        for bias in (False, True)
+    }
+    assert beside[False] == []
+    (one,) = beside[True]
+    assert (one.kind, one.launches, one.bytes) == (kind, 1, moved * 64 * MIB)
+
+
+def test_a_conversion_pads_few_channels():
+    """An image of 3 channels is written as one of 8."""
+    made = tensor(8, 64, 32, 32)
+    few, many = (
+        conv(tensor(8, channels, 32, 32), tensor(64, channels, 3, 3), made, bias=False, backward=False)
+        for channels in (3, 8)
+    )
+    pixels = 8 * 32 * 32
+    assert converted_bytes(many, "16") - converted_bytes(few, "16") == 2 * pixels * (8 - 3)
+
+
+@pytest.mark.parametrize("kind", ["convolution, one side under 32 channels", "grouped convolution"])
+def test_convolutions_that_load_few_channels_are_as_fast_as_their_gpu_s_multiprocessors(kind):
+    rates = []
+    for name in ("H100", "A100-80", "L40S"):
+        gpu = gpu_named(name)
+        peak = gpu.flops("float16")
+        assert peak is not None
+        rates.append(shipped().of(kind, "16", gpu).arithmetic * peak / driver_facts(gpu).sms)
+    assert max(rates) == pytest.approx(min(rates), rel=0.35)
+
+
+def test_float64_is_estimated_by_the_data_sheet_s_rate_and_not_tested():
+    gpu = gpu_named("RTX-4090")
+    (kernel,) = kernels_of(
+        call("mm", [tensor(512, 512, dtype="float64")] * 2, [tensor(512, 512, dtype="float64")], flop=2 * 512**3)
+    )
+    assert kernel.format == "64"
+    assert gpu.flops(kernel.arithmetic) == 1.29e12
+    assert not shipped().of(kernel.kind, kernel.format, gpu).tested
+
+
+def _convolved(channels: int, weight: tuple[int, ...], *, last: bool = True, backward: bool = False) -> OperatorCalls:
+    def images(count: int) -> TensorSpec:
+        strides = (16 * 16 * count, 1, 16 * count, count) if last else (256 * count, 256, 16, 1)
+        return TensorSpec(shape=(8, count, 16, 16), strides=strides, dtype="float16")
+
+    kernel, source, result = tensor(*weight), images(channels), images(weight[0])
+    if backward:
+        return call("convolution_backward", [result, source, kernel], [source, kernel])
+    return call("convolution", [source, kernel], [result])
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(
+    ("groups", "width", "kind"),
+    [
+        (32, 4, "grouped convolution, groups of 4 to 32 channels, channels last"),
+        (32, 32, "grouped convolution, groups of 4 to 32 channels, channels last"),
+        (32, 64, "grouped convolution, channels last"),
+        (32, 12, "grouped convolution, channels last"),  # cuDNN has no tile of 12
+        (4, 32, "grouped convolution, channels last"),  # few groups
+        (26, 8, "grouped convolution, channels last"),  # 208 channels are no whole tiles
+    ],
+)
+def test_groups_in_channels_last_are_fast_if_they_fill_tiles(groups, width, kind, *, backward):
+    shape = (groups * width, width, 3, 3)
+    ending = " backward" if backward else ""
+    assert kind_of(_convolved(groups * width, shape, backward=backward), "16") == kind + ending
+    plain = _convolved(groups * width, shape, last=False, backward=backward)
+    assert kind_of(plain, "16") == "grouped convolution" + ending
+
+
+@pytest.mark.parametrize(("width", "factor"), [(8, 2), (12, 16 / 12), (64, 1), (56, 64 / 56)])
+def test_groups_without_tiles_add_up_16_channels_at_once(width, factor):
+    assert group_effort(_convolved(7 * width, (7 * width, width, 3, 3))) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("size", "last", "kind"),
+    [
+        (7, True, "depthwise convolution, channels last"),
+        (9, True, "depthwise convolution, large kernels, channels last"),
+        (9, False, "depthwise convolution"),
+    ],
+)
+def test_large_depthwise_kernels_are_a_class_in_channels_last(size, last, kind):
+    assert kind_of(_convolved(64, (64, 1, size, size), last=last), "16") == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "last", "kind"),
+    [
+        ("native_batch_norm", 64, True, "batch norm, channels last"),
+        ("native_batch_norm", 52, True, "batch norm, channels last"),
+        ("native_batch_norm", 126, True, "batch norm, channels not a multiple of 4, channels last"),
+        ("native_batch_norm", 126, False, "batch norm"),
+        ("max_pool2d_with_indices", 64, True, "pooling, channels last"),
+        ("max_pool2d_with_indices", 64, False, "pooling"),
+        ("avg_pool2d_backward", 64, True, "pooling, channels last backward"),
+        ("avg_pool2d_backward", 64, False, "pooling backward"),
+    ],
+)
+def test_norms_and_pooling_differ_by_layout(name, count, last, kind):
+    images = _convolved(count, (count, count, 1, 1), last=last).inputs[0]
+    inputs = [images, images] if "backward" in name else [images]
+    assert kind_of(call(name, inputs, [images]), "16") == kind
+
+
+def test_classes_of_one_layout_have_constants_everywhere():
+    for kind in (
+        "grouped convolution, groups of 4 to 32 channels, channels last backward",
+        "depthwise convolution, large kernels, channels last",
+        "batch norm, channels not a multiple of 4, channels last",
+        "pooling, channels last backward",
+    ):
+        for format_ in ("32", "tf32", "16", "none"):
+            found = shipped().of(kind, format_, gpu_named("H100"))
+            assert found != shipped().of("irregular", format_, gpu_named("H100"))
+
+
+@pytest.mark.parametrize(("gpu", "format_"), [("T4", "32"), ("V100", "32"), ("A100-40", "tf32"), ("L4", "tf32")])
+def test_tf32_is_float32_on_a_gpu_without_it(gpu, format_):
+    images, weight = tensor(8, 64, 16, 16, dtype="float32"), tensor(64, 64, 3, 3, dtype="float32")
+    (kernel,) = kernels_of(replace(call("convolution", [images, weight], [images]), flop=10**9), tf32=True)
+    assert on_gpu(kernel, gpu_named(gpu)).format == format_
+    assert on_gpu(kernel, gpu_named(gpu)).kind == "convolution"
+
+
+def test_a_name_of_two_cards_has_a_wider_band_than_a_card():
+    sheet = gpu_named("A100-40")
+    assert len(sheet.forms) == 2
+    both, alone = (shipped().of("product", "32", gpu) for gpu in (sheet, replace(sheet, forms=())))
+    assert both.spread_arithmetic > alone.spread_arithmetic
+    assert both.arithmetic > alone.arithmetic  # the card of the least power was measured
+
+
+def test_groups_with_more_results_than_inputs_have_no_tiles():
+    assert kind_of(_convolved(256, (512, 8, 3, 3)), "16") == "grouped convolution, channels last"

@@ -1,0 +1,228 @@
+"""The pictures of a trace's page, and of several traces: which there are, and which facts stand in them."""
+
+import base64
+import gzip
+import json
+import re
+
+import pytest
+
+from documents import fill
+from report.test_trace_page import trace, written
+from steptrace.documents.subjects.modules import ModuleTime
+from steptrace.documents.summary import Summary
+from steptrace.report.charts.palette import COLOURS
+from steptrace.report.trace import page as trace_page
+
+
+def picture(page: str, kind: str) -> str:
+    """The picture of a class; empty if there is none."""
+    found = re.search(rf'<svg class="wide {kind}".*?</svg>(?=</div>)', page, re.DOTALL)
+    return found.group() if found else ""
+
+
+def tips(svg: str) -> list[str]:
+    return re.findall("<title>(.*?)</title>", svg)
+
+
+def boxes(*parts: str, kind: str = "stream") -> dict[str, object]:
+    made = [{"start_ns": k * 1_000, "dur_ns": 1_000, "part": part, "name": f"k{k}"} for k, part in enumerate(parts)]
+    return {"name": "Stream 7", "kind": kind, "boxes": made}
+
+
+def test_the_first_screen_leads_with_question_answer_why_picture_and_what_to_do():
+    page = written(trace(timeline={"step": 4, "span_ns": 10_000, "lanes": [boxes("compute", "copies")]}))
+    marks = ('class="question"', 'class="headline', 'class="reasons"', 'class="lanes"', 'class="first"', 'class="toc"')
+    places = [page.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+def test_a_timeline_has_a_lane_for_each_row_and_no_section_of_its_own():
+    lanes = [boxes("operator", kind="operators"), boxes("compute", "communication")]
+    page = written(trace(timeline={"step": 4, "span_ns": 10_000, "lanes": lanes}))
+    assert page.count('<div class="lane">') == 2
+    assert 'id="timeline"' not in page
+    assert [tip.split(":")[0] for tip in re.findall("<title>(k.*?)</title>", page)] == ["k0", "k0", "k1"]
+
+
+@pytest.mark.parametrize(("streams", "told"), [(1, False), (9, True)])
+def test_the_caption_says_which_streams_have_a_lane_where_not_all_have_one(streams, told):
+    timeline = {"step": 4, "span_ns": 10_000, "lanes": [boxes("compute")]}
+    rows = [{"device": 0, "stream": k, "host_wait_ns": 5, "kernel_wait_ns": 1, "other_ns": 0} for k in range(streams)]
+    page = written(trace(timeline=timeline, idle={**trace()["idle"], "by_stream": rows}))
+    caption = re.findall(r'role="status">(.*?)</p>', page)[0]
+    assert ("9 streams" in caption) is told
+
+
+def test_names_in_cautions_are_code():
+    page = written(trace(timeline={"step": 4, "span_ns": 10_000, "lanes": [boxes("compute")]}))
+    assert "`" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def with_steps(*parts: dict[str, int]) -> dict[str, object]:
+    overview = trace()["overview"]
+    by_step = [{"index": 10 + number, "parts_ns": of} for number, of in enumerate(parts)]
+    return trace(overview={**overview, "by_step": by_step})
+
+
+def test_each_step_is_a_bar_of_its_parts():
+    svg = picture(written(with_steps({"compute": 5_000_000}, {"compute": 4_000_000, "idle_sync": 2_000_000})), "lying")
+    assert len(tips(svg)) == 3
+    assert f"var(--{COLOURS['idle_sync']})" in svg
+    assert ">Step 10</text>" in svg
+    assert ">Step 11</text>" in svg
+
+
+def test_a_single_step_has_no_strip():
+    assert picture(written(with_steps({"compute": 5_000_000})), "lying") == ""
+
+
+def modules(*rows: dict[str, object]) -> list[object]:
+    return [fill(ModuleTime, {"kind": "module", "modules": 1, "calls": 2, **row}) for row in rows]
+
+
+def test_modules_are_an_icicle_with_repeated_layers_in_one_box_and_lines_below():
+    net = {"path": "Net", "name": "Net", "parent": None, "device_ns": 8_000_000, "backward_ns": 4_000_000}
+    layer = {"path": "Net / Layer", "name": "Layer", "parent": "Net", "device_ns": 6_000_000, "backward_ns": 3_000_000}
+    layer |= {"modules": 12, "largest": "Layer_3", "largest_ns": 700_000, "smallest_ns": 400_000}
+    line = {"path": "Net / Layer / a.py:3", "name": "a.py:3", "parent": "Net / Layer", "device_ns": 5_000_000}
+    page = written(trace(modules=modules(net, layer, {**line, "kind": "line", "modules": None, "calls": None})))
+    svg = picture(page, "icicle")
+    assert re.findall(r"<text[^>]*>(.*?)</text>", svg) == ["Net", "Layer × 12", "a.py:3"]
+    assert all(f"var(--{COLOURS[phase]})" in svg for phase in ("forward", "backward"))
+    assert any("Layer_3" in tip for tip in tips(svg))
+
+
+def operator(**fields: object) -> dict[str, object]:
+    row = {"name": "aten::mm", "inputs": "8x8 float32", "count": 2, "ns": 1_000_000, "ideal_ns": 500_000}
+    return {**row, "roofline_pct": 50.0, "slowest_ns": 900_000, "because": "few_blocks", **fields}
+
+
+def test_operators_with_their_work_are_points_and_without_it_a_table():
+    page = written(trace(roofline=[operator(flop=1e9, bytes=1e7), operator(name="aten::add", flop=0.0, bytes=1e6)]))
+    svg = picture(page, "scatter")
+    assert svg.count("<circle") == 2
+    assert ["aten::mm" in tip for tip in tips(svg)].count(True) == 1
+    older = written(trace(roofline=[operator()]))
+    assert picture(older, "scatter") == ""
+    assert "aten::mm" in older
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    made = []
+    for rank in (0, 1):
+        steps = [{"index": index, "dur_ns": 9, "length_ns": (5 + rank) * 1_000_000} for index in (4, 5)]
+        parts = {"compute": 6_000_000 + rank * 3_000_000, "idle_host": 6_000_000}
+        overview = {"kind": "gpu", "steps": 2, "window_ns": sum(parts.values()), "parts_ns": parts, "operators": []}
+        made.append(trace(rank=rank, path=f"rank{rank}.json", steps=steps, overview=overview))
+    return written(*made)
+
+
+def test_ranks_stand_side_by_side_and_each_step_of_each_is_in_the_heat_map(ranks):
+    assert len(tips(picture(ranks, "lying"))) == 4
+    assert ">Rank 1</text>" in picture(ranks, "lying")
+    assert len(tips(picture(ranks, "heat-map"))) == 4
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("count", [2, 40])
+def test_on_a_phone_the_names_of_bars_lie_on_nothing(visit, tmp_path, count):
+    made = []
+    for rank in range(count):
+        parts = {"compute": 6_000_000 + rank * 3_000, "idle_host": 6_000_000}
+        overview = {"kind": "gpu", "steps": 2, "window_ns": sum(parts.values()), "parts_ns": parts, "operators": []}
+        made.append(trace(rank=rank, path=f"rank{rank}.json", overview=overview))
+    file = tmp_path / "page.html"
+    file.write_text(written(*made))
+    tab, *_ = visit(file, 390)
+    boxes = tab.locator("svg.lying text, svg.strip text").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect()).filter((at) => at.width)"
+        ".map((at) => [at.left, at.top, at.right, at.bottom])"
+    )
+    assert len(boxes) >= 4
+    for number, (left, top, right, bottom) in enumerate(boxes):
+        assert right <= 391
+        for other in boxes[number + 1 :]:
+            apart = other[0] >= right or other[2] <= left or other[1] >= bottom - 3 or other[3] <= top + 3
+            assert apart, (boxes[number], other)
+
+
+def test_of_each_part_the_rank_with_the_least_and_the_most_is_named(ranks):
+    table = ranks[ranks.index("Part of the step") :]
+    rows = re.findall(r"<tr>(.*?)</tr>", table[: table.index("</table>")], re.DOTALL)
+    cells = [re.sub("<[^>]+>", "|", row) for row in rows]
+    compute = next(row for row in cells if "compute" in row)
+    assert re.findall(r"Rank \d", compute) == ["Rank 0", "Rank 1"]
+    assert re.findall(r"\d+ %", compute)[0] == "50 %"
+
+
+def test_the_page_of_a_trace_carries_its_step_as_a_trace_to_download(tmp_path):
+    excerpt = tmp_path / "step.json.gz"
+    kept = {"steptraceExcerpt": {"events": 2, "of_events": 5}, "traceEvents": []}
+    excerpt.write_bytes(gzip.compress(json.dumps(kept).encode()))
+    timeline = {"step": 4, "span_ns": 10_000, "lanes": [boxes("compute")]}
+    summary = fill(Summary, {"traces": [trace(timeline=timeline, path="runs/mine.json.gz")]})
+    trace_page.write(summary, tmp_path / "report.html", excerpt=excerpt)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    name, data = re.findall(r'<a download="(.*?)" href="data:application/gzip;base64,(.*?)"', page)[0]
+    assert name == "mine-step.json.gz"
+    assert base64.b64decode(data) == excerpt.read_bytes()
+    trace_page.write(summary, tmp_path / "report.html")
+    assert "<a download" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
+def test_a_lane_goes_from_box_to_box_by_keyboard_and_says_what_each_is(visit, tmp_path):
+    page = tmp_path / "report.html"
+    timeline = {"step": 4, "span_ns": 10_000, "lanes": [boxes("compute", "copies", "compute")]}
+    page.write_text(written(trace(timeline=timeline)), encoding="utf-8")
+    tab, messages, _ = visit(page, 1440)
+    said = []
+    tab.locator(".lane").focus()
+    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft"):
+        tab.keyboard.press(key)
+        said.append(tab.locator(".readout").inner_text().split(":")[0])
+    assert said == ["k0", "k1", "k2", "k2", "k1"]
+    assert tab.locator("#tip").is_visible()
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#tip").is_visible()
+    assert messages == []
+
+
+@pytest.mark.browser
+def test_paper_is_light_and_shows_the_timeline_wherever_the_page_is_dark(visit, tmp_path):
+    page = tmp_path / "report.html"
+    timeline = {"step": 4, "span_ns": 10_000, "lanes": [boxes("compute", "copies")]}
+    page.write_text(written(trace(timeline=timeline)), encoding="utf-8")
+    tab, *_ = visit(page, 1440, "dark")
+    ink = "getComputedStyle(document.body).color"
+    on_screen = tab.evaluate(ink)
+    tab.emulate_media(media="print", color_scheme="dark")
+    on_paper = tab.evaluate(ink)
+    tab.emulate_media(media="screen")
+    assert sum(map(int, re.findall(r"\d+", on_paper))) < 200 < sum(map(int, re.findall(r"\d+", on_screen)))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_to_do_is_behind_the_picture_on_the_first_screen(visit, tmp_path, width):
+    page = tmp_path / "report.html"
+    lanes = [boxes("compute", "copies") for _ in range(8)]
+    timeline = {"step": 4, "span_ns": 10_000, "lanes": lanes}
+    page.write_text(written(trace(timeline=timeline)), encoding="utf-8")
+    tab, *_ = visit(page, width)
+    picture, first = (tab.locator(name).bounding_box() for name in (".lanes", ".first"))
+    assert picture["y"] + picture["height"] <= first["y"]
+    assert first["y"] < 844
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.browser
+def test_a_box_says_what_it_is_when_pointed_at(visit, tmp_path):
+    page = tmp_path / "report.html"
+    timeline = {"step": 4, "span_ns": 10_000, "lanes": [boxes("compute", "copies")]}
+    page.write_text(written(trace(timeline=timeline)), encoding="utf-8")
+    tab, *_ = visit(page, 1440)
+    tab.locator(".lane g rect").nth(1).hover()
+    assert tab.locator("#tip").inner_text().startswith("k1:")

@@ -1,0 +1,118 @@
+"""Traces that other tools have written, merged or copied: what a viewer overlooks is overlooked here as well."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import TraceBuilder, training_step
+from steptrace.errors import TraceError
+from steptrace.trace.link import read_trace
+from steptrace.trace.model import Trace
+from steptrace.trace.read import read_raw
+
+
+def _events() -> list[dict[str, Any]]:
+    builder = TraceBuilder()
+    for index in range(3):
+        training_step(builder, index, index * 1_100_000)
+    events: list[dict[str, Any]] = json.loads(builder.text())["traceEvents"]
+    return events
+
+
+def _text(events: list[dict[str, Any]], **more: Any) -> str:
+    return json.dumps({"schemaVersion": 1, **more, "traceEvents": events})
+
+
+def _figures(trace: Trace) -> list[int]:
+    return [len(trace.steps), len(trace.ops), len(trace.kernels), len(trace.syncs)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"traceEvents": [', '"traceEvents": [,'),
+        lambda text: text.replace('"traceEvents": [', '"traceEvents": [ , ,\n'),
+        lambda text: text.removesuffix("]}") + ",]}",
+        lambda text: text.removesuffix("]}") + " ,\n ] }",
+        lambda text: text.replace("}, {", "},\n,, {", 7),
+        lambda text: text.replace('"traceEvents": [', '"traceEvents": [,').removesuffix("]}") + ", ,]}",
+        lambda text: text[text.index("[") :].removesuffix("}").removesuffix("]") + ",]",
+    ],
+)
+@pytest.mark.parametrize("chunk", [200, 1 << 20])
+def test_stray_commas_are_overlooked(tmp_path: Path, change: Any, chunk: int) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(_text(_events()))
+    bad.write_text(change(good.read_text()))
+    assert bad.read_text() != good.read_text()
+    assert _figures(read_trace(bad)) == _figures(read_trace(good))
+    read_raw(bad, chunk=chunk)
+
+
+@pytest.mark.parametrize("args", [[], None, "", "text", 3, 1.5, True, [1, "a"]])
+@pytest.mark.parametrize("at", [0, 1])
+def test_arguments_that_are_no_object_are_none(tmp_path: Path, args: Any, at: int) -> None:
+    events = _events()
+    path = tmp_path / "trace.json"
+    path.write_text(_text(events))
+    expected = _figures(read_trace(path))
+    named = [event for event in events if event.get("cat") in ("user_annotation", "cpu_op")]
+    named[at]["args"] = args
+    path.write_text(_text(events))
+    assert _figures(read_trace(path)) == expected
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [r'["C:\\Users\q", "", "x"]', '["say "hi" now", ""]', '["a\nb"]', '["", "}, {", "a "b", c"]', '["x"y"]'],
+)
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_damaged_list_of_texts_costs_the_list_alone(tmp_path: Path, texts: str, at: int) -> None:
+    events = _events()
+    path = tmp_path / "trace.json"
+    path.write_text(_text(events))
+    expected = _figures(read_trace(path))
+    named = [event for event in events if event.get("cat") == "cpu_op"]
+    named[at]["args"]["Concrete Inputs"] = "HERE"
+    for more in ({}, {"Input Dims": [[8, 8], []]}):
+        named[at]["args"] |= more
+        path.write_text(_text(events).replace('"HERE"', texts))
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(path.read_text())
+        assert _figures(read_trace(path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("job", "rank", "ranks"),
+    [
+        ({"rank": "3", "world_size": "8"}, 3, 8),
+        ({"rank": 3, "world_size": 8}, 3, 8),
+        ({"rank": "three", "world_size": "-1"}, None, None),
+        ({"rank": True, "world_size": 1.5}, None, None),
+    ],
+)
+def test_a_rank_may_be_written_as_text(tmp_path: Path, job: Any, rank: int | None, ranks: int | None) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(_text(_events(), distributedInfo=job))
+    trace = read_trace(path)
+    assert (trace.rank, trace.meta.world_size) == (rank, ranks)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_named(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes("\ufeff".encode(encoding) * (encoding != "utf-16") + _text(_events()).encode(encoding))
+    with pytest.raises(TraceError, match="UTF-16") as caught:
+        read_trace(path)
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_traces_that_were_appended_to_each_other_are_an_error_with_a_next_step(tmp_path: Path, bare: bool) -> None:  # noqa: FBT001
+    path = tmp_path / "trace.json"
+    path.write_text(2 * (json.dumps(_events()) if bare else _text(_events())))
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+    assert "split it" in (caught.value.next_step or "")
