@@ -55,3 +55,12 @@ def test_the_sides_of_a_recorded_trace_hold_all_operators_of_its_steps() -> None
     rows = SUBJECT.of(summarize_trace(trace))
     assert sum(row.count for row in rows) == operators_per_step(trace).sum()
     assert {row.placed for row in rows} <= {*_SIDES}
+
+
+def test_an_operator_that_waits_for_the_gpu_does_not_compute_on_the_host() -> None:
+    builder = a_step()
+    builder.op("aten::item", 600 * US, 200 * US)  # its copy left no record
+    builder.call("cudaStreamSynchronize", 610 * US, 180 * US)
+    rows = {row.placed: row for row in SUBJECT.of(builder.summary())}
+    assert (rows["gpu"].count, rows["gpu"].device_ns) == (2, 500 * US)
+    assert rows["host"].most == "aten::to"

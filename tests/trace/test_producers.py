@@ -428,3 +428,44 @@ def test_steps_of_one_thread_do_not_overlap(marks: list[tuple[int, int, int]], s
 )
 def test_calls_that_wait(call: str, scope: str | None) -> None:
     assert names.wait_scope(call) == scope
+
+
+@pytest.mark.parametrize(
+    ("kinds", "name", "counted"),
+    [
+        ({"copy kind": "DtoH", "src kind": "device", "dst kind": "pageable"}, "Memcpy DtoH (Device -> Pageable)", 1),
+        ({"copy kind": "DtoH", "src kind": "device", "dst kind": "pinned"}, "Memcpy DtoH (Device -> Pinned)", 0),
+        ({"copy kind": "HtoD", "src kind": "pinned", "dst kind": "device"}, "Memcpy HtoD (Pinned -> Device)", 0),
+        ({"copy kind": "DtoD", "src kind": "device_static"}, "Memcpy DtoD (Device Static -> Unknown)", 0),
+        ({"copy kind": 9}, "Memcpy 9 (Unknown -> Unknown)", 0),
+        ({}, "Memcpy", 0),
+    ],
+)
+def test_a_copys_direction_as_an_argument(kinds: dict[str, Any], name: str, counted: int) -> None:
+    """As the CUPTI monitor of PyTorch 2.13 writes copies."""
+    builder = TraceBuilder()
+    builder.step(0, 0, 10 * MS)
+    builder.kernel(0, 2_000, 1_000)
+    builder.gpu("Memcpy", 9_000, 500, builder.call("cudaMemcpyAsync", 4_000, 3_000), bytes=4, **kinds)
+    builder.kernel(20_000, 30_000, 1_000, name="nccl", **{"Collective name": "all_reduce"})
+    builder.add("graph_event_node", "EventRecord", 40_000, 0, pid=0, tid=7)
+    trace = builder.trace()
+    assert trace.kernels["name"].tolist() == ["gemm", name, "nccl"]
+    assert trace.kernels["kind"].tolist() == ["compute", "memory", "comm"]
+    assert len(trace.syncs) == counted
+    assert trace.meta.notes == ()
+
+
+def test_allocations_that_are_written_as_complete_events() -> None:
+    """As PyTorch's exporter in Python writes them (`use_python_export=True`)."""
+    made = []
+    for phase in ("i", "X"):
+        builder = TraceBuilder()
+        builder.kernel(0, 2_000, 1_000)
+        event = builder.add("cpu_instant_event", "[memory]", 500, 0)
+        event |= {"ph": phase}
+        event["args"] = {"Device Type": 1, "Device Id": 0, "Addr": 5, "Bytes": 512, "Total Allocated": 512}
+        builder.add("cpu_instant_event", "OutOfMemory", 600, 0)
+        made.append(builder.trace().memory)
+    assert made[0].to_dict() == made[1].to_dict()
+    assert made[0]["bytes"].tolist() == [512]

@@ -17,7 +17,7 @@ from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import has_ancestor, map_names, row_numbers, start_end
 from steptrace.trace.model import Trace, launching_op, on_training, once
-from steptrace.trace.names import is_own_operator
+from steptrace.trace.names import is_own_operator, uses_gpu
 
 #: The sides, in the order of the table.
 _SIDES: Final = ("gpu", "host", "loader", "none")
@@ -126,6 +126,9 @@ def placement(trace: Trace) -> pd.DataFrame:
     if len(trace.steps):
         chosen &= row_numbers(ops["step"]) >= 0
     device_ns = _device_ns(trace, parent)
+    calls = row_numbers(trace.launches["op"])[map_names(trace.launches["name"], uses_gpu)]
+    for rows_up in _upwards(np.unique(calls[calls >= 0]), parent):
+        device_ns[rows_up] = np.maximum(device_ns[rows_up], 0)
     start, end = start_end(ops)
     in_loader = 2 * intervals.measure_within(loader_spans(trace), start, end) > end - start
     computes = np.zeros(len(ops), dtype=bool)

@@ -126,6 +126,33 @@ def collective_args(args: dict[str, Any]) -> CollectiveArgs:
     )
 
 
+class CopyArgs(NamedTuple):
+    """Direction and ends of a copy as arguments, which PyTorch's CUPTI monitor writes instead of the name's form."""
+
+    direction: str
+    source: str
+    destination: str
+
+    @property
+    def name(self) -> str:
+        """The name that Kineto gives such a copy: `Memcpy DtoH (Device -> Pageable)`."""
+        return f"Memcpy {self.direction} ({self.source} -> {self.destination})"
+
+
+#: The argument that tells of a copy's direction.
+COPY_DIRECTION: Final = "copy kind"
+
+
+def described(args: dict[str, Any]) -> CollectiveArgs | CopyArgs:
+    """What the arguments of an event describe: a collective, or the direction of a copy."""
+    if COPY_DIRECTION not in args or COLLECTIVE_ARGS["name"] in args:
+        return collective_args(args)
+    source, destination = (
+        plain_text(str(args.get(key, "unknown"))).replace("_", " ").title() for key in ("src kind", "dst kind")
+    )
+    return CopyArgs(plain_text(str(args[COPY_DIRECTION])), source, destination)
+
+
 @lru_cache(maxsize=1 << 10)
 def input_bytes(dims: str, types: str) -> int:
     """Bytes of tensors, from the JSON lists of their sizes and types; `MISSING` if these are incomplete."""

@@ -244,6 +244,11 @@ def launch_kind(name: str) -> str | None:
     return "graph" if "GraphLaunch" in name else "kernel"
 
 
+def uses_gpu(name: str) -> bool:
+    """Whether the call launches work of a GPU, copies, or waits for the GPU."""
+    return any(matches(name) for matches in (launch_kind, wait_scope, is_async_copy, is_sync_copy))
+
+
 def begins_capture(name: str) -> bool:
     """Whether launches after the call are captured into a graph and do not run."""
     return bool(_BEGINS_CAPTURE.match(name))

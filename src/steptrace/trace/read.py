@@ -60,6 +60,7 @@ _NOT_NEEDED = frozenset(
         "overhead",
         "ac2g",
         "external_correlation",
+        "graph_event_node",  # an event that a graph records: no work
         "steptrace_mark",  # what `steptrace.trace.excerpt` marks
     }
 )

@@ -18,10 +18,13 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
 from steptrace.trace.decode import (
+    COLLECTIVE_ARGS,
+    COPY_DIRECTION,
     LATEST_NS,
     CollectiveArgs,
-    collective_args,
+    CopyArgs,
     decode_leniently,
+    described,
     plain_list,
     plain_text,
     whole_characters,
@@ -48,8 +51,9 @@ KINDS: Final = {
 #: Endings of further categories of a kind: `xpu_runtime`, `mtia_runtime`, `privateuse1_driver`.
 ENDINGS: Final = {"call": ("_runtime", "_driver")}
 
-#: The phase of a kind's events, if they are not complete events.
-PHASES: Final = {"memory": "i"}
+#: The phases of a kind's events, if they are not complete events alone. PyTorch's own exporter (`use_python_export`)
+#: writes instants as complete events.
+PHASES: Final = {"memory": ("i", "X")}
 
 #: The forms of columns (ext/compiled/scan.h says what each holds) and their dtypes.
 FORMS: Final[dict[str, type[np.int32 | np.int64 | np.float64]]] = {
@@ -79,7 +83,7 @@ _OF_EACH_KIND = {
 }
 _EXTERNAL_ID = ScanColumn("integer", "External id|external id")
 _CORRELATION = ScanColumn("integer", "correlation")
-_COLLECTIVE = ScanColumn("collective", "Collective name")
+_COLLECTIVE = ScanColumn("collective", f"{COLLECTIVE_ARGS['name']}|{COPY_DIRECTION}")
 _TYPES, _SIZES = ScanColumn("list", "Input type"), ScanColumn("list", "Input Dims")
 
 #: The columns of each kind.
@@ -172,6 +176,7 @@ Thread = tuple[int | str | None, int | str | None]
 
 _STRING, _ID = msgspec.json.Decoder(str), msgspec.json.Decoder(int | str | None)
 _MEMORY_EVENT = "[memory]"
+_BARE_COPY = "Memcpy"
 
 
 class _ThreadName(msgspec.Struct):
@@ -221,7 +226,11 @@ class ChunkScanner:
         layout = [
             (
                 [(c.form, c.argument.encode(), np.dtype(c.dtype).itemsize) for c in columns.values()],
-                [f"{category}\0{PHASES.get(kind, 'X')}".encode() for category in categories[kind]],
+                [
+                    f"{category}\0{phase}".encode()
+                    for category in categories[kind]
+                    for phase in PHASES.get(kind, ("X",))
+                ],
                 [ending.encode() for ending in ENDINGS.get(kind, ())],
             )
             for kind, columns in COLUMNS.items()
@@ -232,7 +241,7 @@ class ChunkScanner:
         self._of_names = _Lookup(self.names, _text)
         self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_written_id, key.split(b"\0"))))
         self._of_lists = _Lookup(self.names, plain_list)
-        sorts = (category for sorted_categories in categories.values() for category in sorted_categories)
+        sorts = (sort.decode().split("\0")[0] for _, sorts_of_kind, _ in layout for sort in sorts_of_kind)
         self._of_sorts = self.names.code(GPU_CATEGORIES.get(category, "") for category in sorts)
 
     def take(self, chunk: bytes) -> tuple[int, bool]:
@@ -241,17 +250,17 @@ class ChunkScanner:
         Raises:
             TraceError: a string in it is no JSON.
         """
-        columns, named, described, self._counts, new, taken, ended = self._scanner.scan(chunk)
+        columns, named, spans, self._counts, new, taken, ended = self._scanner.scan(chunk)
         try:
             for lookup, texts in zip((self._of_names, self._of_threads, self._of_lists), new, strict=False):
                 lookup.add(texts)
             self._sorts += map(_sort, new[3])
-            collectives = [collective_args(decode_leniently(_ARGS, chunk[begin:end])) for begin, end in described]
+            descriptions = [described(decode_leniently(_ARGS, chunk[begin:end])) for begin, end in spans]
             events = [decode_leniently(_THREAD_NAME, chunk[begin:end]) for begin, end in named]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TraceError(f"invalid JSON among the events ({error})", where=self._path) from error
         for kind, scanned in zip(COLUMNS, columns, strict=True):
-            for name, values in self._columns(kind, scanned, collectives).items() if scanned[0] else ():
+            for name, values in self._columns(kind, scanned, descriptions).items() if scanned[0] else ():
                 self.columns[kind][name].append(values)
         for event in events:
             if isinstance(given_name := (event.args or {}).get("name"), str):
@@ -268,7 +277,7 @@ class ChunkScanner:
         }
 
     def _columns(
-        self, kind: str, data_of_columns: list[bytes], collectives: list[CollectiveArgs]
+        self, kind: str, data_of_columns: list[bytes], descriptions: list[CollectiveArgs | CopyArgs]
     ) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {
             name: np.frombuffer(data, column.dtype)
@@ -282,11 +291,21 @@ class ChunkScanner:
         if "category" in columns:
             columns["category"] = self._of_sorts[columns["category"]]
         if "collective" in columns:
-            columns["collective"] = np.append(self.collectives.code(collectives), np.int32(-1))[columns["collective"]]
+            self._name_copies(columns, descriptions)
+            columns["collective"] = np.append(self.collectives.code(descriptions), np.int32(-1))[columns["collective"]]
         if kind == "memory":
             allocator = columns["name"] == self.names.code([_MEMORY_EVENT])
             columns = {name: values[allocator] for name, values in columns.items()}
         return columns
+
+    def _name_copies(self, columns: dict[str, NDArray[Any]], descriptions: list[CollectiveArgs | CopyArgs]) -> None:
+        """Give copies whose direction is an argument the name that says it; such arguments describe no collective."""
+        is_copy = np.array([isinstance(args, CopyArgs) for args in descriptions] + [False], dtype=bool)
+        copies = is_copy[columns["collective"]]
+        rows = np.flatnonzero(copies & (columns["name"] == self.names.code([_BARE_COPY])))
+        written = [descriptions[number] for number in columns["collective"][rows].tolist()]
+        columns["name"][rows] = self.names.code(args.name for args in written if isinstance(args, CopyArgs))
+        columns["collective"] = np.where(copies, np.int32(-1), columns["collective"])
 
 
 def _text(written: bytes) -> str:
