@@ -121,5 +121,5 @@ def test_what_readme_does_with_a_trace(traces: Path, capsys: pytest.CaptureFixtu
     assert len(of_traces) == 2
     for words in of_traces:
         assert main(words.split()) in (0, 1), capsys.readouterr().err
-    assert (traces / "analysis" / "report.html").is_file()
-    assert (traces / "diff" / "diff.json").is_file()
+    assert (traces / "trace-analysis" / "report.html").is_file()
+    assert (traces / "before-after-diff" / "diff.json").is_file()

@@ -23,6 +23,10 @@ EXTRA_OF_MODULE: Final = {
 }
 
 
+class _MissingPackageError(ModuleNotFoundError):
+    """A package is missing, and the message has the command that installs it."""
+
+
 def with_extra(error: ModuleNotFoundError) -> str | None:
     """The command that installs what an import lacks; None where no extra brings it."""
     extra = EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
@@ -32,6 +36,6 @@ def with_extra(error: ModuleNotFoundError) -> str | None:
 def named(error: ModuleNotFoundError) -> ModuleNotFoundError:
     """The error with that command in its message, once, if there is one."""
     advice = with_extra(error)
-    if advice is None or str(error).endswith(advice):
+    if advice is None or isinstance(error, _MissingPackageError):
         return error
-    return ModuleNotFoundError(f"{error}: {advice}", name=error.name, path=error.path)
+    return _MissingPackageError(f"{error}: {advice}", name=error.name, path=error.path)

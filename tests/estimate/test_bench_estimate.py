@@ -45,7 +45,12 @@ def steps():
 
 
 @pytest.fixture(scope="module")
-def bench(derive, timm, steps):  # noqa: ARG001  # which it imports
+def networks():
+    return bench_module("published_networks")
+
+
+@pytest.fixture(scope="module")
+def bench(derive, timm, steps, networks):  # noqa: ARG001  # which it imports
     return bench_module("estimate")
 
 

@@ -16,7 +16,7 @@ from steptrace.jobs.devices import take_devices
 from steptrace.jobs.supervise import Job, supervise
 from steptrace.jobs.variant import launcher
 from steptrace.lab import torchrun
-from steptrace.run_folder import read_status
+from steptrace.run_folder import CHECK_RESULTS, read_status
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -76,7 +76,8 @@ def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code,
 
 def test_a_prediction_that_fails_leaves_no_earlier_one_to_be_read(tmp_path):
     (tmp_path / "prediction.json").write_text("of an earlier one")
-    status = supervised(tmp_path / "prediction", "pass")
+    job = Job(tmp_path / "prediction", [sys.executable, "-c", "pass"], result=CHECK_RESULTS["prediction"])
+    ((_, status),) = supervise([job])
     assert (status.status, status.error) == ("failed", "exit code 0, but it has not written prediction.json")
 
 

@@ -24,7 +24,11 @@ from steptrace.jobs.supervise import Job, supervise
 module = "steptrace.equivalence.main"
 forked.preload(module)
 jobs = [
-    Job(Path(out), [sys.executable, "-m", module, "--config", config, "--reference", config, "--out", out])
+    Job(
+        Path(out),
+        [sys.executable, "-m", module, "--config", config, "--reference", config, "--out", out],
+        result="equivalence.json",
+    )
     for config, out in zip(sys.argv[1::2], sys.argv[2::2], strict=True)
 ]
 for job, status in supervise(jobs, at_once=2):

@@ -16,7 +16,7 @@ import torch
 
 _PERIOD_S: Final = 0.1
 #: How long the end of a run waits for the library's last answer.
-_ANSWERS_WITHIN_S: Final = 10.0
+_ANSWERS_WITHIN_S: Final = 10
 #: The reasons for which a GPU lowers its clocks although it has work.
 _THROTTLED: Final = (
     pynvml.nvmlClocksEventReasonSwPowerCap
@@ -61,7 +61,7 @@ class NvmlSampler:
         self._stop.set()
         self._thread.join(_ANSWERS_WITHIN_S)
         if self._thread.is_alive():  # the library can hang where a GPU was lost; the run must not
-            self._note("nvml_unavailable", error=f"no answer within {_ANSWERS_WITHIN_S:g} s")
+            self._note("nvml_unavailable", error=f"no answer within {_ANSWERS_WITHIN_S} s")
         else:
             # The figures are there: an error of the end changes none.
             with contextlib.suppress(pynvml.NVMLError):

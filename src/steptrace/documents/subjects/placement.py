@@ -13,9 +13,9 @@ LONG_NS: Final = 50_000
 @described(
     """The operators of the steps that are placed on one side, those inside another operator left out.
 
-    An operator is placed on the GPU if it, or an operator inside it, launches GPU work, copies or waits for the GPU. Any
-    other one runs on the host, or nowhere: by its name it only makes a view or allocates. Operators of the data loader,
-    in the process that trains, stand apart.
+    An operator is placed on the GPU if it, or an operator inside it, launches GPU work, copies or waits for the GPU.
+    Any other one runs on the host, or nowhere: by its name it only makes a view or allocates. Operators of the data
+    loader, in the process that trains, stand apart.
     """
 )
 class Placement(Row, frozen=True):

@@ -76,9 +76,9 @@ RULE: Final = Rule(
     figures=Figures,
     words=_words,
     in_trace=_find,
-    condition="in the steps operators that neither launch GPU work nor copy nor wait for it, views and allocations left out, take at least {long} "
-    "each and at least {least} of the step together, and the GPU is idle for as long because nothing was launched; a "
-    "warning from {high} on",
+    condition="in the steps operators that neither launch GPU work nor copy nor wait for it, views and allocations "
+    "left out, take at least {long} each and at least {least} of the step together, and the GPU is idle for as long "
+    "because nothing was launched; a warning from {high} on",
     thresholds={"long": _LONG, "least": MODERATE, "high": HIGH},
     source="the TensorFlow Profiler shows operators by where they are placed, without a limit",
     advice=advise(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import Column, columns_of, read
+from steptrace.documents.base import Column, columns_of, read, shown_columns
 from steptrace.documents.comparison import Comparison, GateOutcome, is_measuring
 from steptrace.documents.note import NO_VERDICT, UNEVEN
 from steptrace.documents.run import ProcessError
@@ -67,7 +67,7 @@ def variants(study: Comparison) -> Html:
     terms += ["SyncCounts.measured_per_step", "Equivalence.status", "VariantResult.profiled_over_unprofiled"]
     terms += [f"StepFigures.{figure.name}" for figure in STEP_FIGURES if figure.heading in shown]
     terms += ["VariantResult.nvml_util_pct"] if _NVML in shown else []
-    terms += [f"CompiledFigures.{column.name}" for column in columns_of(CompiledFigures) if column.heading in shown]
+    terms += [f"CompiledFigures.{column.name}" for column in shown_columns(CompiledFigures) if column.heading in shown]
     terms += ["VariantResult.joules_per_step"] if _ENERGY in shown else []
     return render(
         "study/variants",
@@ -191,7 +191,7 @@ def _figures(study: Comparison) -> list[Figure]:
         figure("Profiled / unprofiled", lambda v: v.profiled_over_unprofiled, fmt.ratio),
         *(
             figure(column.heading, partial(_of_compiled, column), column.unit, absent="")
-            for column in columns_of(CompiledFigures)
+            for column in shown_columns(CompiledFigures)
         ),
     ]
 
