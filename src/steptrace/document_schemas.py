@@ -34,6 +34,7 @@ from steptrace.documents.answers import (
 from steptrace.documents.base import Document, columns_of, meaning_of
 from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
 from steptrace.documents.diff import Diff
+from steptrace.documents.equivalence import EquivalenceResult
 from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import RunMemory, RunRecord, Status
 from steptrace.documents.snapshot import MemorySnapshots
@@ -58,6 +59,7 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "status": Status,
     "memory": RunMemory,
     "prediction": PredictedStep,
+    "equivalence": EquivalenceResult,
     "snapshot": MemorySnapshots,
 }
 
@@ -123,12 +125,12 @@ def settings_schema_of(name: str) -> dict[str, Any]:
 
 def subject_table() -> str:
     """What a trace's page says, a row a subject, for docs/metrics.md."""
-    rows = [("Figures of a step", "–", *_said(StepFigures))]
-    rows += [(subject.heading, f"`{subject.name}`", *_said(subject.kind)) for subject in subjects_of(TraceSummary)]
+    rows = [("Figures of a step", "–", *_described(StepFigures))]
+    rows += [(subject.heading, f"`{subject.name}`", *_described(subject.kind)) for subject in subjects_of(TraceSummary)]
     return table(("Subject", "Key", "What it is", "Figures"), rows)
 
 
-def _said(kind: type[Document]) -> tuple[str, str]:
+def _described(kind: type[Document]) -> tuple[str, str]:
     """What a row is, and its columns: those that tell rows apart first."""
     columns = [c for c in columns_of(kind) if c.dtype]
     named = [f"`{c.name}`" + (f" ({c.unit})" if c.unit else "") for c in columns if not c.is_key]
@@ -153,8 +155,8 @@ def figure_table() -> str:
     rows = []
     for rule in RULES.values():
         name = f"`{rule.name}`"
-        for one in columns_of(cast("type[Document]", rule.figures)):
-            rows.append((name, f"`{one.name}`", one.unit or "", one.meaning))
+        for column in columns_of(cast("type[Document]", rule.figures)):
+            rows.append((name, f"`{column.name}`", column.unit or "", column.meaning))
             name = ""
     return table(("Rule", "Figure", "Unit", "What it is"), rows)
 
@@ -204,11 +206,11 @@ TABLES: Final[dict[tuple[str, str], Callable[[], str]]] = {
 }
 
 
-def with_table(text: str, place: str, made: str) -> str:
+def with_table(text: str, place: str, content: str) -> str:
     """The text of a page with what stands at one place made anew."""
     before, begin, rest = text.partition(f"<!-- {place}: made by steptrace.document_schemas -->\n")
     _, end, after = rest.partition("<!-- end -->")
-    return before + begin + made + end + after
+    return before + begin + content + end + after
 
 
 #: The shape of each document at its version.
@@ -244,9 +246,9 @@ def write(docs: Path) -> None:
     for name in SETTINGS:
         text = json.dumps(settings_schema_of(name), indent=1)
         (folder / f"{name}.schema.json").write_text(text + "\n", encoding="utf-8")
-    for (name, place), made in TABLES.items():
+    for (name, place), make in TABLES.items():
         page = docs / name
-        page.write_text(with_table(page.read_text(encoding="utf-8"), place, made()), encoding="utf-8")
+        page.write_text(with_table(page.read_text(encoding="utf-8"), place, make()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,18 +27,18 @@ def empty() -> Spans:
 def union(*sets: Spans) -> Spans:
     """The normal form of the union of any sets, overlapping, unsorted or with empty spans as they may be."""
     # A trace's events come in order of start, or nearly: what need not be filtered or sorted is not copied either.
-    every = sets[0] if len(sets) == 1 else np.concatenate([empty(), *sets])
-    if not (long := every[:, 1] > every[:, 0]).all():
-        every = every[long]
-    if len(every) == 0:
+    all_spans = sets[0] if len(sets) == 1 else np.concatenate([empty(), *sets])
+    if not (long := all_spans[:, 1] > all_spans[:, 0]).all():
+        all_spans = all_spans[long]
+    if len(all_spans) == 0:
         return empty()
-    if (every[1:, 0] < every[:-1, 0]).any():
-        every = every[np.argsort(every[:, 0], kind="stable")]
-    reach = np.maximum.accumulate(every[:, 1])
-    first = np.ones(len(every), dtype=bool)
-    first[1:] = every[1:, 0] > reach[:-1]
-    last = np.append(np.flatnonzero(first)[1:] - 1, len(every) - 1)
-    return spans(every[first, 0], reach[last])
+    if (all_spans[1:, 0] < all_spans[:-1, 0]).any():
+        all_spans = all_spans[np.argsort(all_spans[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(all_spans[:, 1])
+    first = np.ones(len(all_spans), dtype=bool)
+    first[1:] = all_spans[1:, 0] > reach[:-1]
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(all_spans) - 1)
+    return spans(all_spans[first, 0], reach[last])
 
 
 def distinct(values: Ints) -> Ints:
@@ -152,14 +152,14 @@ def union_by_group(group: Ints, starts: Ints, ends: Ints) -> tuple[Spans, Ints]:
     at_once = max((1 << 62) // width, 1)
     parts: list[Spans] = []
     owners: list[Ints] = []
-    own = group[first]
-    for low in range(0, len(own), at_once):
+    own_groups = group[first]
+    for low in range(0, len(own_groups), at_once):
         begin, stop = np.searchsorted(number, [low, low + at_once])
         offset = (number[begin:stop] - low) * width - base
         merged = union(spans(starts[begin:stop] + offset, ends[begin:stop] + offset))
         place = merged[:, 0] // width
         parts.append(merged - (place * width - base)[:, None])
-        owners.append(own[low + place])
+        owners.append(own_groups[low + place])
     return np.concatenate(parts), np.concatenate(owners)
 
 

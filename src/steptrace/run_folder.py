@@ -21,7 +21,9 @@ import msgspec
 
 from steptrace.documents import base as documents
 from steptrace.documents.base import Document
+from steptrace.documents.equivalence import EquivalenceResult
 from steptrace.documents.prediction import PredictedStep
+from steptrace.documents.probe import WarnedSyncs
 from steptrace.documents.run import (
     Check,
     Communication,
@@ -59,12 +61,13 @@ COMMUNICATION_FILE: Final = "communication.json"
 SOURCES_FILE: Final = "sources.json"
 MEMORY_FILE: Final = "memory.json"
 PREDICTION_FILE: Final = "prediction.json"
+EQUIVALENCE_FILE: Final = "equivalence.json"
 _SOURCES_VERSION: Final = 2
 #: The exit code of a prediction of a step that cannot be followed.
 _CANNOT_FOLLOW: Final = 2
 #: The file that each successful check of a variant leaves, relative to the check's folder, which has the check's name.
 CHECK_RESULTS: Final[Mapping[Check, str]] = {
-    "equivalence": "equivalence.json",
+    "equivalence": EQUIVALENCE_FILE,
     "prediction": f"../{PREDICTION_FILE}",
 }
 
@@ -79,6 +82,8 @@ _FILES: Final[dict[type[Document], str]] = {
     InputOfRun: "input.parquet",
     OpLine: OP_LINES_FILE,
     PredictedStep: PREDICTION_FILE,
+    EquivalenceResult: EQUIVALENCE_FILE,
+    WarnedSyncs: WARNED_SYNCS_FILE,
 }
 
 _AGAIN: Final = "run the study again: what is damaged is made again"
@@ -231,6 +236,17 @@ def read_prediction(variant_dir: Path) -> PredictedStep:
         RecordError: it is missing, malformed or of another version.
     """
     return documents.read(variant_dir / PREDICTION_FILE, PredictedStep)
+
+
+def read_equivalence(folder: Path) -> EquivalenceResult:
+    """Return the `equivalence.json` of a check's folder; `RecordError` if it is missing or malformed."""
+    return documents.read(folder / EQUIVALENCE_FILE, EquivalenceResult)
+
+
+def read_warned_syncs(run_dir: Path) -> WarnedSyncs | None:
+    """Return the `warned_syncs.json` of `run_dir`, None if there is none; `RecordError` if it is malformed."""
+    path = run_dir / WARNED_SYNCS_FILE
+    return documents.read(path, WarnedSyncs) if path.exists() else None
 
 
 def read_memory(run_dir: Path) -> RunMemory | None:

@@ -549,6 +549,6 @@ def missing(*areas: Area) -> list[PrivateName]:
     ]
 
 
-def told(rows: Iterable[PrivateName]) -> list[str]:
+def losses_of(rows: Iterable[PrivateName]) -> list[str]:
     """A sentence on each missing name, for the answer."""
     return [f"this PyTorch has no {row.path}: {row.lost}" for row in rows]

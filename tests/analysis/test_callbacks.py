@@ -27,7 +27,7 @@ def test_a_callback_inside_another_one_has_its_own_time() -> None:
     builder.frame("transformers/trainer_callback.py(561): call_event", 255 * US, 390 * US)
     builder.frame("mine.py(7): on_step_end", 260 * US, 300 * US)
     builder.label("[pl][profile][Callback]Logger.on_train_batch_end", 260 * US, 300 * US)  # the frames tell the same
-    mine, library = SUBJECT.of(builder.summary())
+    mine, library = SUBJECT.rows_of(builder.summary())
     assert (mine.file, mine.line, mine.function, mine.count) == ("mine.py", 7, "on_step_end", 1)
     assert (mine.host_ns, mine.idle_ns) == (300 * US, 260 * US)
     assert (library.file, library.host_ns, library.idle_ns) == ("transformers/trainer_callback.py", 100 * US, 90 * US)
@@ -37,7 +37,7 @@ def test_labels_of_callbacks_count_without_stacks_and_idle_time_is_not_measured_
     builder = a_step(gpu=False)
     builder.label("[pl][profile][Callback]Logger.on_train_batch_end", 400 * US, 100 * US)
     builder.label("[pl][profile][Callback]Logger.on_train_batch_end", 600 * US, 150 * US)
-    (row,) = SUBJECT.of(builder.summary())
+    (row,) = SUBJECT.rows_of(builder.summary())
     assert (row.file, row.function) == (None, "[pl][profile][Callback]Logger.on_train_batch_end")
     assert (row.count, row.host_ns, row.longest_ns, row.idle_ns) == (2, 250 * US, 150 * US, None)
 
@@ -62,5 +62,5 @@ def test_callbacks_are_known_by_their_names(name: str, is_one: bool) -> None:  #
 
 def test_a_trace_without_callbacks_lacks_nothing() -> None:
     summary = a_step().summary()
-    assert SUBJECT.of(summary) == ()
+    assert SUBJECT.rows_of(summary) == ()
     assert summary.absent.get("callbacks") is None

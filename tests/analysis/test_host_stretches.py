@@ -28,11 +28,11 @@ def _step() -> TraceBuilder:
 
 
 def _places(builder: TraceBuilder) -> list[tuple[Any, ...]]:
-    return [(row.file, row.function, row.op, row.host_ns) for row in SUBJECT.of(builder.summary())]
+    return [(row.file, row.function, row.op, row.host_ns) for row in SUBJECT.rows_of(builder.summary())]
 
 
 def test_a_stretch_is_of_the_function_that_runs_in_its_middle() -> None:
-    (longest, *others) = SUBJECT.of(_step().summary())
+    (longest, *others) = SUBJECT.rows_of(_step().summary())
     assert (longest.file, longest.line, longest.function) == ("data.py", 7, "augment")
     assert (longest.op, longest.count, longest.longest_ns) == ("aten::mm", 1, 300 * US)
     assert [row.host_ns for row in others] == [160 * US, 50 * US]  # 40 us between operators are no stretch
@@ -40,7 +40,7 @@ def test_a_stretch_is_of_the_function_that_runs_in_its_middle() -> None:
 
 
 def test_operators_of_the_backward_pass_end_a_stretch_and_the_end_of_the_step_another() -> None:
-    by_op = {row.op: row for row in SUBJECT.of(_step().summary())}
+    by_op = {row.op: row for row in SUBJECT.rows_of(_step().summary())}
     backward = by_op["autograd::engine::evaluate_function: MulBackward0"]
     assert (backward.host_ns, backward.label) == (160 * US, "backward")
     assert by_op[None].host_ns == 50 * US
@@ -52,7 +52,7 @@ def test_stretches_at_one_line_add_up_over_the_steps_and_end_with_each() -> None
         builder.step(k, k * 1_000 * US, 1_000 * US)
         builder.op("aten::mm", k * 1_000 * US + 200 * US, 500 * US)
     summary = builder.summary()
-    before, after = sorted(SUBJECT.of(summary), key=lambda row: row.host_ns)
+    before, after = sorted(SUBJECT.rows_of(summary), key=lambda row: row.host_ns)
     assert (before.op, before.count, before.host_ns, before.longest_ns) == ("aten::mm", 3, 600 * US, 200 * US)
     assert (after.op, after.count, after.host_ns, after.longest_ns) == (None, 3, 900 * US, 300 * US)
 
@@ -64,7 +64,7 @@ def test_waits_within_a_stretch_are_told_apart() -> None:
     builder.op("aten::mm", 200 * US, 100 * US)
     builder.call("cudaDeviceSynchronize", 350 * US, 400 * US)
     builder.op("aten::add", 900 * US, 100 * US)
-    by_op = {row.op: row for row in SUBJECT.of(builder.summary())}
+    by_op = {row.op: row for row in SUBJECT.rows_of(builder.summary())}
     assert (by_op["aten::mm"].host_ns, by_op["aten::mm"].loader_ns, by_op["aten::mm"].calls_ns) == (
         200 * US,
         150 * US,
@@ -93,7 +93,7 @@ def test_a_trace_without_steps_says_what_it_lacks_and_steps_without_stretches_la
     assert builder.summary().absent["host_stretches"] == "no_steps_with_operators"
     builder.step(1, 0, 100 * US)
     summary = builder.summary()
-    assert SUBJECT.of(summary) == ()
+    assert SUBJECT.rows_of(summary) == ()
     assert summary.absent["host_stretches"] is None
 
 
@@ -102,7 +102,7 @@ def test_stretches_and_operators_of_a_recorded_trace_fill_its_steps() -> None:
     trace = trace_of("h100_vit")
     table = host_stretches(trace)
     summary: TraceSummary = summarize_trace(trace)
-    rows: tuple[HostStretch, ...] = SUBJECT.of(summary)
+    rows: tuple[HostStretch, ...] = SUBJECT.rows_of(summary)
     assert len(rows) == len(table) > 0
     assert sum(row.host_ns for row in rows) < trace.steps["host_dur"].sum()
     assert [row.longest_ns for row in rows] == sorted((row.longest_ns for row in rows), reverse=True)

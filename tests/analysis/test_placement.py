@@ -27,7 +27,7 @@ def a_step() -> TraceBuilder:
 
 
 def test_an_operator_is_on_the_gpu_if_one_inside_it_launches_work() -> None:
-    rows = {row.placed: row for row in SUBJECT.of(a_step().summary())}
+    rows = {row.placed: row for row in SUBJECT.rows_of(a_step().summary())}
     assert {name: (row.count, row.host_ns, row.device_ns) for name, row in rows.items()} == {
         "gpu": (1, 60 * US, 500 * US),
         "host": (1, 200 * US, None),
@@ -42,17 +42,17 @@ def test_an_operator_is_on_the_gpu_if_one_inside_it_launches_work() -> None:
 def test_operators_outside_the_steps_and_those_without_a_gpu_are_not_placed() -> None:
     builder = a_step()
     builder.op("aten::sort", 2_000 * US, 200 * US)
-    assert {row.placed: row.count for row in SUBJECT.of(builder.summary())} == dict.fromkeys(_SIDES, 1)
+    assert {row.placed: row.count for row in SUBJECT.rows_of(builder.summary())} == dict.fromkeys(_SIDES, 1)
     without = TraceBuilder()
     without.step(0, 0, 1_000 * US)
     without.op("aten::sort", 10 * US, 20 * US)
-    assert SUBJECT.of(without.summary()) == ()
+    assert SUBJECT.rows_of(without.summary()) == ()
 
 
 @needs_traces
 def test_the_sides_of_a_recorded_trace_hold_all_operators_of_its_steps() -> None:
     trace = trace_of("h100_vit")
-    rows = SUBJECT.of(summarize_trace(trace))
+    rows = SUBJECT.rows_of(summarize_trace(trace))
     assert sum(row.count for row in rows) == operators_per_step(trace).sum()
     assert {row.placed for row in rows} <= {*_SIDES}
 

@@ -10,6 +10,7 @@ import yaml
 
 from pages import ROOT, blocks
 from steptrace.config.plan import make_plan
+from steptrace.run_folder import EQUIVALENCE_FILE
 
 
 def write_named(page: str, folder: Path) -> None:
@@ -32,7 +33,6 @@ def test_the_studies_of_studies_md_can_be_planned(
 
 def test_the_study_of_one_s_own_is_complete(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that config/README.md gives, written where its blocks say and planned."""
-    from steptrace.equivalence.main import EQUIVALENCE_FILE
     from steptrace.equivalence.main import main as check
 
     write_named("config/README.md", copy)

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+from msgspec import to_builtins
 
 from documents import fill
 from steptrace.config.resolved import CommandConfig
+from steptrace.documents.equivalence import EquivalenceResult, NotComparable, NotComparableCode
 from steptrace.documents.probe import StepOutputs
-from steptrace.documents.variant import NotComparable, NotComparableCode
 from steptrace.equivalence.programs import verdict_on_programs
 from steptrace.jobs import command_checks
 from steptrace.jobs.checks import SHARED_VARIABLE
@@ -29,7 +30,7 @@ def typed(steps: list[dict[str, Any]]) -> list[StepOutputs]:
     return [fill(StepOutputs, step) for step in steps]
 
 
-def verdict(own: list[dict[str, Any]], reference: list[dict[str, Any]]) -> dict[str, Any]:
+def verdict(own: list[dict[str, Any]], reference: list[dict[str, Any]]) -> EquivalenceResult:
     return verdict_on_programs(typed(own), typed(reference))
 
 
@@ -41,9 +42,9 @@ def test_the_first_loss_is_held(change: float, status: str) -> None:
     own = outputs()
     own[0]["loss"] += change
     result = verdict(own, outputs())
-    assert result["status"] == status
-    assert (result["max_rel_err"] == 0) is (change == 0)
-    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result.status == status
+    assert (result.max_rel_err == 0) is (change == 0)
+    json.dumps(to_builtins(result), allow_nan=False)
 
 
 def test_the_first_gradient_is_held_in_float32_alone() -> None:
@@ -51,28 +52,29 @@ def test_the_first_gradient_is_held_in_float32_alone() -> None:
     for step in (own[0], coarse[0]):
         step["gradients"][0]["projections"] = [2.1, -2.1] * 4
     result = verdict(own, outputs())
-    assert (result["status"], result["gradient_rel_err"]) == ("differs", pytest.approx(0.05))
-    assert verdict(coarse, outputs())["status"] == "same"
-    assert verdict(coarse, outputs())["tolerance"].keys() == {"loss"}
+    assert (result.status, result.gradient_rel_err) == ("differs", pytest.approx(0.05))
+    assert verdict(coarse, outputs()).status == "same"
+    assert verdict(coarse, outputs()).tolerance.gradient is None
 
 
 def test_later_losses_may_be_further_apart() -> None:
     own = outputs()
     own[1]["loss"] *= 1 + 5e-6
-    assert verdict(own, outputs())["status"] == "same"
+    assert verdict(own, outputs()).status == "same"
     own[1]["loss"] *= 1 + 5e-3
     result = verdict(own, outputs())
-    assert (result["status"], result["max_rel_err"]) == ("differs", pytest.approx(5e-3, rel=0.01))
-    assert result["loss_rel_err"] == result["max_rel_err"] > result["tolerance"]["loss"]
+    assert (result.status, result.max_rel_err) == ("differs", pytest.approx(5e-3, rel=0.01))
+    assert result.tolerance is not None
+    assert result.loss_rel_err == result.max_rel_err > result.tolerance.loss
     own[1]["loss"] = float("nan")
-    assert verdict(own, outputs())["loss_rel_err"] is None
+    assert verdict(own, outputs()).loss_rel_err is None
 
 
 def test_a_later_step_without_one_loss_is_left_out() -> None:
     own = outputs()
     own[1]["loss"] = None
     result = verdict(own, outputs())
-    assert (result["status"], [case["name"] for case in result["cases"]]) == ("same", ["step 1"])
+    assert (result.status, [case.name for case in result.cases]) == ("same", ["step 1"])
 
 
 @pytest.mark.parametrize(
@@ -91,9 +93,9 @@ def test_what_cannot_be_compared_is_no_silent_same(
     own[0] |= change
     baseline[0] |= of_baseline
     result = verdict(own, baseline)
-    assert result["status"] == "not comparable"
-    assert result["not_comparable"] == {"samples": None, "baseline_samples": None, **why}
-    assert verdict([], outputs())["not_comparable"]["code"] == "no_steps"
+    assert result.status == "not comparable"
+    assert result.not_comparable == NotComparable(**why)
+    assert verdict([], outputs()).not_comparable == NotComparable(code="no_steps")
 
 
 @pytest.mark.parametrize("code", get_args(NotComparableCode))
@@ -109,7 +111,7 @@ def test_a_gradient_of_any_optimizer_that_is_no_number_differs(wrong: int) -> No
     for step in (own[0], reference[0]):
         step["gradients"] = [copy.deepcopy(step["gradients"][0]) for _ in range(2)]
     own[0]["gradients"][wrong]["projections"][0] = float("nan")
-    assert verdict(own, reference)["status"] == "differs"
+    assert verdict(own, reference).status == "differs"
 
 
 def test_the_baseline_is_started_once_for_checks_that_share_a_folder(

@@ -6,6 +6,7 @@ from itertools import islice
 
 import pytest
 import torch
+from msgspec import to_builtins
 
 from steptrace.equivalence import main as program
 from steptrace.equivalence.main import main
@@ -125,34 +126,34 @@ def compare(make_config, tmp_path, monkeypatch):
 @pytest.mark.parametrize("loss", ["BooleanMaskLoss", "WhereLoss", "SortLoss", "IgnoreIndexLoss"])
 def test_the_study_s_variants_are_the_same(compare, loss):
     verdict = compare({"loss._target_": f"steptrace.workloads.masked_losses.{loss}"})
-    assert verdict["status"] == "same"
-    assert {name: verdict["tolerance"][name] for name in TOLERANCE} == TOLERANCE
-    assert 0 < verdict["max_rel_err"] <= 1e-6
-    assert 0 < verdict["parameters_rel_err"] <= 1e-4
-    names = [case["name"] for case in verdict["cases"]]
+    assert verdict.status == "same"
+    assert {name: getattr(verdict.tolerance, name) for name in TOLERANCE} == TOLERANCE
+    assert 0 < verdict.max_rel_err <= 1e-6
+    assert 0 < verdict.parameters_rel_err <= 1e-4
+    names = [case.name for case in verdict.cases]
     assert names == ["seed 0", "seed 1", *(f"edge case {i}" for i in range(1, 7))]
-    zero = verdict["cases"][2]
-    assert zero["loss"] == zero["reference_loss"] == zero["loss_rel_err"] == zero["gradient_rel_err"] == 0
+    zero = verdict.cases[2]
+    assert zero.loss == zero.reference_loss == zero.loss_rel_err == zero.gradient_rel_err == 0
 
 
 def test_a_loss_without_the_background_s_logic_differs(compare):
     verdict = compare({"loss": {"_target_": "wrong_losses.KeepsBackground"}})
-    assert verdict["status"] == "differs"
-    assert verdict["cases"][0]["gradient_rel_err"] > 0.1
+    assert verdict.status == "differs"
+    assert verdict.cases[0].gradient_rel_err > 0.1
     # The last edge case has neither background nor ignored pixels.
-    assert verdict["cases"][-1]["loss_rel_err"] < 1e-5
+    assert verdict.cases[-1].loss_rel_err < 1e-5
 
 
 def test_a_loss_that_is_wrong_in_a_special_case_only_differs(compare):
     verdict = compare({"loss": {"_target_": "wrong_losses.ForgetsTheSpecialCase"}})
-    assert verdict["status"] == "differs"
-    assert [case["loss_rel_err"] < 1e-5 for case in verdict["cases"] if case["loss_rel_err"] is not None] == [
+    assert verdict.status == "differs"
+    assert [case.loss_rel_err < 1e-5 for case in verdict.cases if case.loss_rel_err is not None] == [
         *(True, True),  # the seeds
         False,  # one label; only background and all ignored give NaN
         *(True, True, True),
     ]
-    assert verdict["loss_rel_err"] is None
-    assert verdict["cases"][2]["loss"] is None
+    assert verdict.loss_rel_err is None
+    assert verdict.cases[2].loss is None
 
 
 @pytest.mark.parametrize(
@@ -166,9 +167,9 @@ def test_a_loss_that_is_wrong_in_a_special_case_only_differs(compare):
 def test_an_answer_that_is_wrong_in_one_respect_differs_in_it(compare, part, wrong, right, differing, least, most):
     model = "wrong_losses.Plain" if part == "model" else None
     verdict = compare({part: {"_target_": f"wrong_losses.{wrong}"}}, model=model)
-    assert verdict["status"] == "differs"
-    assert max(verdict[f"{name}_rel_err"] for name in right) < 1e-6
-    assert least <= verdict[f"{differing}_rel_err"] <= most
+    assert verdict.status == "differs"
+    assert max(getattr(verdict, f"{name}_rel_err") for name in right) < 1e-6
+    assert least <= getattr(verdict, f"{differing}_rel_err") <= most
 
 
 @pytest.mark.parametrize(("autocast", "scaler"), [(None, False), ("bf16", False), ("fp16", True)])
@@ -177,22 +178,22 @@ def test_tolerances_follow_from_the_format(compare, autocast, scaler, loss, stat
     precision = {"precision.autocast": autocast, "precision.grad_scaler": scaler}
     free = {"precision.tolerance": {"loss": None, "gradient": None}}
     verdict = compare({**precision, **free, "loss": {"_target_": loss}})
-    assert verdict["status"] == status
-    allowed = verdict["tolerance"]
-    assert allowed["loss"] < 1e-5 < allowed["gradient"] or autocast is None  # the loss is float32 in any case
-    assert allowed["gradient"] < (2e-2 if autocast else 2e-5)
+    assert verdict.status == status
+    allowed = verdict.tolerance
+    assert allowed.loss < 1e-5 < allowed.gradient or autocast is None  # the loss is float32 in any case
+    assert allowed.gradient < (2e-2 if autocast else 2e-5)
     if loss == RIGHT:
-        assert compare(precision)["status"] == ("differs" if autocast else "same")  # float32's numbers
+        assert compare(precision).status == ("differs" if autocast else "same")  # float32's numbers
 
 
 def test_float16_without_scaled_gradients_differs(compare):
     """Over 131,072 pixels the gradient's elements are below float16's normal numbers."""
     changes = {"precision.autocast": "fp16", "precision.tolerance": {"loss": None, "gradient": None}}
     changes |= {"data.dataset.image_size": 256, "equivalence.seeds": [0]}
-    assert compare({**changes, "precision.grad_scaler": True}, cases=1)["status"] == "same"
+    assert compare({**changes, "precision.grad_scaler": True}, cases=1).status == "same"
     verdict = compare(changes, cases=1)
-    assert verdict["status"] == "differs"
-    assert verdict["gradient_rel_err"] > verdict["tolerance"]["gradient"]
+    assert verdict.status == "differs"
+    assert verdict.gradient_rel_err > verdict.tolerance.gradient
 
 
 def test_a_unit_at_its_kink_does_not_make_a_right_network_differ(compare):
@@ -200,22 +201,22 @@ def test_a_unit_at_its_kink_does_not_make_a_right_network_differ(compare):
     changes = {"model": {"_target_": "wrong_losses.Kink"}, "equivalence.seeds": [0], "precision.autocast": "bf16"}
     changes["precision.tolerance"] = {"loss": None, "gradient": None}
     verdict = compare(changes, model="wrong_losses.Kink")
-    assert verdict["status"] == "same"
-    assert verdict["parameters_rel_err"] < verdict["tolerance"]["parameters"] < 1e-3
+    assert verdict.status == "same"
+    assert verdict.parameters_rel_err < verdict.tolerance.parameters < 1e-3
 
 
 def test_a_network_that_remembers_its_last_pass_is_the_same(compare):
     verdict = compare({"model": {"_target_": "wrong_losses.Normed"}}, model="wrong_losses.Normed")
-    assert verdict["status"] == "same"
-    assert verdict["parameters_rel_err"] < 1e-4
+    assert verdict.status == "same"
+    assert verdict.parameters_rel_err < 1e-4
 
 
 def test_dropout_drops_the_same_for_variant_and_reference(compare):
     for dropout in ("Dropout", "Dropout2d"):
         model = {"_target_": "wrong_losses.Dropping", "module": dropout}
         verdict = compare({"model": model}, model=model)
-        assert verdict["status"] == "same"
-        assert verdict["parameters_rel_err"] > 0
+        assert verdict.status == "same"
+        assert verdict.parameters_rel_err > 0
 
 
 def test_dropout_is_drawn_on_the_cpu_whatever_the_device():
@@ -286,22 +287,22 @@ ALLOWED = {"loss": 1e-5, "gradient": 1e-4, "predictions": 1e-3, "parameters": 1e
 @pytest.mark.parametrize("held", HELD)
 def test_what_is_not_finite_never_passes(bad, held):
     verdict = verdict_on([case(), case(**{held: bad}), case()])
-    assert verdict["status"] == "differs"
-    assert verdict[f"{held}_rel_err"] is None
-    assert (verdict["max_rel_err"] is None) == (held in ("loss", "gradient"))
-    json.dumps(verdict, allow_nan=False)
+    assert verdict.status == "differs"
+    assert getattr(verdict, f"{held}_rel_err") is None
+    assert (verdict.max_rel_err is None) == (held in ("loss", "gradient"))
+    json.dumps(to_builtins(verdict), allow_nan=False)
 
 
 @pytest.mark.parametrize("held", HELD)
 def test_an_error_at_the_tolerance_passes_and_above_it_does_not(held):
-    assert verdict_on([case(**{held: ALLOWED[held]})])["status"] == "same"
-    assert verdict_on([case(), case(**{held: 1.01 * ALLOWED[held]})])["status"] == "differs"
+    assert verdict_on([case(**{held: ALLOWED[held]})]).status == "same"
+    assert verdict_on([case(), case(**{held: 1.01 * ALLOWED[held]})]).status == "differs"
 
 
 def test_the_reported_case_is_the_one_nearest_to_its_tolerance():
     tight = Case("tight", 1.0, 1.0, dict.fromkeys(HELD, 1e-6), dict.fromkeys(HELD, 1e-6))
     verdict = verdict_on([case(loss=5e-6), tight])
-    assert (verdict["loss_rel_err"], verdict["tolerance"]["loss"]) == (1e-6, 1e-6)
+    assert (verdict.loss_rel_err, verdict.tolerance.loss) == (1e-6, 1e-6)
 
 
 def test_the_command_writes_the_verdict(write_config, tmp_path, capsys, monkeypatch):

@@ -32,7 +32,7 @@ def test_a_sum_in_float32_is_as_good_as_its_tolerance_says():
 
 def test_a_network_s_size_is_that_of_its_layers_and_of_what_goes_through_them():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
-    size = NetworkSize.of(model)
+    size = NetworkSize.from_model(model)
     assert (size.depth, size.terms) == (2, 288)
     with size.watched(model):
         model(torch.zeros(4, 3, 8, 8))

@@ -84,4 +84,4 @@ def test_training(make_config: MakeConfig) -> None:
 def test_equivalence_with_arguments_of_its_own(make_config: MakeConfig) -> None:
     config = make_config(CHANGES | {"equivalence.model": {"named": {"d": [4]}}})
     cases = [compare_on(config, config, *case) for case in cases_of(config)]
-    assert verdict_on(cases)["status"] == "same"
+    assert verdict_on(cases).status == "same"

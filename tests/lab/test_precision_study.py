@@ -33,7 +33,7 @@ def test_a_variant_gives_the_same_answer(study, name):
     config = replace(config, step=step, equivalence=replace(config.equivalence, seeds=[0]))
     torch.set_num_threads(1)
     cases = [compare_on(config, reference, *case) for case in cases_of(config)]
-    assert verdict_on(cases)["status"] == "same"
+    assert verdict_on(cases).status == "same"
 
 
 def test_the_precision_study_has_these_variants(study):

@@ -109,19 +109,19 @@ def _is_backward(trace: Trace, kernels: "pd.Series[Any]") -> Mask:
     The backward pass runs on autograd's thread. So this tells gradients from activations where one rank sends both.
     """
     table = trace.kernels
-    own = row_numbers(kernels)
+    rows = row_numbers(kernels)
     launch = row_numbers(table["launch"])
     computes = np.flatnonzero(
         (table["kind"] == "compute").to_numpy() & (table["device"] == trace.device).to_numpy() & (launch >= 0)
     )
     ts, end = table["ts"].to_numpy(), (table["ts"] + table["dur"]).to_numpy()
     computes = computes[np.argsort(ts[computes], kind="stable")]
-    after = np.searchsorted(ts[computes], end[own])
-    is_known = (after < len(computes)) & (launch[own] >= 0)
+    after = np.searchsorted(ts[computes], end[rows])
+    is_known = (after < len(computes)) & (launch[rows] >= 0)
     thread = trace.launches["thread"].to_numpy()
-    result = np.zeros(len(own), dtype=bool)
+    result = np.zeros(len(rows), dtype=bool)
     following = launch[computes[after[is_known]]]
-    result[is_known] = thread[following] != thread[launch[own[is_known]]]
+    result[is_known] = thread[following] != thread[launch[rows[is_known]]]
     return result
 
 

@@ -40,7 +40,7 @@ _MOST_NAMED: Final = 5
 
 
 def _check(code: CheckCode, wrong: int, total: int, *, warns: bool, **figures: Any) -> QualityCheck:
-    text = words.result(code, wrong=wrong, of=total, figures=figures)
+    text = words.result(code, wrong=wrong, total=total, figures=figures)
     return QualityCheck(code, wrong, total, warns, text, figures=figures)
 
 
@@ -140,7 +140,7 @@ def _lost(trace: Trace) -> list[QualityCheck]:
     records = trace.meta.records
     lost_of = {lost.launch: lost for lost in records.lost}
     kinds = Counter(trace.launches["name"].map(launch_kind).dropna()) if len(trace.launches) else Counter[str]()
-    notes = (one.figures for one in trace.meta.notes if one.code == "impossible_events")
+    notes = (note.figures for note in trace.meta.notes if note.code == "impossible_events")
     impossible = sum(figures["events"] for figures in notes if figures["kind"] == "gpu")
     checks = []
     for launch, code in _LOST_CHECKS.items():

@@ -37,7 +37,7 @@ class _Streams:
         number: the number of each stream.
         work: what takes most of its time.
         spans: when streams work.
-        of: the index of the stream that each span belongs to.
+        stream_index: the index of the stream that each span belongs to.
         instants: when the number of working streams changes.
         running: how many streams work from each of these instants on.
     """
@@ -45,7 +45,7 @@ class _Streams:
     number: Ints
     work: list[str]
     spans: Spans
-    of: Ints
+    stream_index: Ints
     instants: Ints
     running: Ints
 
@@ -55,10 +55,10 @@ class _Streams:
 @without_rows_of("kernels", StreamsAtOnce)
 def streams_at_once(trace: Trace) -> pd.DataFrame:
     """The time with work on exactly 0, 1, 2, ... streams (table `streams_at_once`)."""
-    found = _streams(trace)
-    if len(found.number) < 2:
+    working = _streams(trace)
+    if len(working.number) < 2:
         return frame_of(StreamsAtOnce)
-    ns = _sums(found.running, time_held(found.instants), int(found.running.max()) + 1)
+    ns = _sums(working.running, time_held(working.instants), int(working.running.max()) + 1)
     return frame_of(StreamsAtOnce, {"streams": np.arange(len(ns)), "ns": ns, "share": ns / ns.sum()})
 
 
@@ -67,18 +67,18 @@ def streams_at_once(trace: Trace) -> pd.DataFrame:
 @without_rows_of("kernels", Stream)
 def streams(trace: Trace) -> pd.DataFrame:
     """Each stream's time alone and with others, the busiest first (table `streams`)."""
-    found = _streams(trace)
-    count = len(found.number)
+    working = _streams(trace)
+    count = len(working.number)
     if count < 2:
         return frame_of(Stream)
-    spans_of_running = intervals.spans(found.instants, found.instants + time_held(found.instants))
-    single = intervals.union(spans_of_running[found.running == 1])
-    start, end = found.spans.T
-    busy = _sums(found.of, end - start, count)
-    alone = _sums(found.of, intervals.measure_within(single, start, end), count)
+    spans_of_running = intervals.spans(working.instants, working.instants + time_held(working.instants))
+    single = intervals.union(spans_of_running[working.running == 1])
+    start, end = working.spans.T
+    busy = _sums(working.stream_index, end - start, count)
+    alone = _sums(working.stream_index, intervals.measure_within(single, start, end), count)
     columns = {
-        "stream": found.number,
-        "work": found.work,
+        "stream": working.number,
+        "work": working.work,
         "busy_ns": busy,
         "alone_ns": alone,
         "hidden": 1 - alone / busy,

@@ -150,7 +150,7 @@ class Progress:
 
     def __init__(self, what: str, *, shorter: str | None = None) -> None:
         self._what, self._shorter = what, shorter
-        self._began = self._said = time.monotonic()
+        self._began = self._last_line = time.monotonic()
         self._first: tuple[float, int] | None = None
 
     def __call__(self, done: int, total: int) -> None:
@@ -166,6 +166,6 @@ class Progress:
             self._shorter = None
         if done < total:
             status(f"{done} of {total} {self._what}")
-        if done < total and now - self._said >= _EVERY_S:
-            self._said = now
+        if done < total and now - self._last_line >= _EVERY_S:
+            self._last_line = now
             say(f"{done} of {total} {self._what}, about {rough_duration(left_s)} left; Ctrl-C ends it")

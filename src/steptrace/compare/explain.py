@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from steptrace.analysis.input import verdict_on
 from steptrace.compare.load import Measured, Variant, error_of, error_without_process
-from steptrace.documents.base import convert
 from steptrace.documents.compiled import WITHOUT_BREAKS
+from steptrace.documents.equivalence import EquivalenceResult
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.note import Note, note
 from steptrace.documents.prediction import PredictedStep
@@ -37,21 +37,20 @@ from steptrace.engine.kinds import step_groups
 from steptrace.errors import RecordError
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.step import estimate_variants, followed_step
-from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS
 from steptrace.run_folder import (
     PREDICTION_FILE,
     STATUS_FILE,
-    WARNED_SYNCS_FILE,
     read_communication,
+    read_equivalence,
     read_memory,
     read_prediction,
     read_rows,
     read_status,
+    read_warned_syncs,
 )
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
-EQUIVALENCE_FILE: Final = "equivalence.json"
 PREDICTION_FOLDER: Final = "prediction"
 NOT_MEASURED: Final[Literal["not measured"]] = "not measured"
 
@@ -185,12 +184,11 @@ def equivalence(variant_dir: Path) -> Equivalence:
         status = read_status(folder)
         if status.status != "ok":
             return Equivalence(status="failed", failure=error_of(status))
-        result = read_versioned(folder / EQUIVALENCE_FILE)
-        if result.get("status") not in ("same", "differs", "not comparable"):
-            raise RecordError("file holds no equivalence result", where=folder / EQUIVALENCE_FILE)
+        result = read_equivalence(folder)
     except RecordError as error:
         return Equivalence(status="failed", failure=error_without_process("failed", str(error)))
-    return convert({key: result.get(key) for key in Equivalence.__struct_fields__}, Equivalence)
+    names = (name for name in Equivalence.__struct_fields__ if name in EquivalenceResult.__struct_fields__)
+    return Equivalence(**{name: getattr(result, name) for name in names})
 
 
 def memory_of(variant: Variant) -> RunMemory | None:
@@ -267,8 +265,7 @@ def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
 
 def _warned(variant: Variant) -> float | None:
     """The syncs per step that PyTorch's own check warned of: the median of the runs that used it."""
-    warned = _recorded(variant, lambda folder: read_versioned(folder / WARNED_SYNCS_FILE))
-    return _median_of(warned, lambda check: check.get("per_step"))
+    return _median_of(_recorded(variant, read_warned_syncs), lambda warned: warned.per_step)
 
 
 def _prediction(variant_dir: Path) -> tuple[PredictedStep | None, list[Note]]:

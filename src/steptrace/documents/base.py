@@ -252,8 +252,8 @@ class Column:
         """Whether a run, or a trace, without the row counts 0."""
         return self.kind in ("total", "sum")
 
-    def of(self, row: Document) -> Any:
-        """A row's value."""
+    def value_in(self, row: Document) -> Any:
+        """The value of this column in a row."""
         return getattr(row, attributes_of(type(row))[self.name])
 
 
@@ -388,9 +388,11 @@ _Row = TypeVar("_Row", bound=Document)
 
 def by_key(rows: Sequence[_Row]) -> dict[Key, _Row]:
     """Rows by the values of their keys; all rows of a kind without keys have the empty key."""
-    return {tuple(column.of(row) for column in keys_of(type(row))): row for row in rows}
+    return {tuple(column.value_in(row) for column in keys_of(type(row))): row for row in rows}
 
 
 def name_of(row: Document) -> str:
     """The values of a row's keys that are not local to one trace, without nulls."""
-    return ", ".join(str(value) for key in keys_of(type(row)) if not key.local and (value := key.of(row)) is not None)
+    return ", ".join(
+        str(value) for key in keys_of(type(row)) if not key.local and (value := key.value_in(row)) is not None
+    )

@@ -56,6 +56,7 @@ def kinds() -> tuple[FileKind, ...]:
     """Every kind of file that steptrace writes as a JSON object, and a trace."""
     from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
     from steptrace.documents.diff import Diff
+    from steptrace.documents.equivalence import EquivalenceResult
     from steptrace.documents.prediction import PredictedStep
     from steptrace.documents.run import Communication, PlannedStudy, RunMemory, RunRecord, Status
     from steptrace.documents.snapshot import MemorySnapshots
@@ -64,22 +65,25 @@ def kinds() -> tuple[FileKind, ...]:
     a_run = "a run's folder is read as a whole"
     return (
         _TRACE,
-        _of(Summary, "summary.json", "what traces say", _DIFF),
-        _of(Comparison, "comparison.json", "the result of a study", _COMPARE),
-        _of(Diff, "diff.json", "two traces side by side", "open diff.html beside it"),
-        _of(ComparedResults, "compare.json", "several results of a study side by side", "open compare.html beside it"),
-        _of(Verdict, "verdict.json", "the verdict of a workflow", "name the comparison.json of one of its studies"),
-        _of(RunRecord, "run.json", "the record of a run", _DIFF),
-        _of(Status, "status.json", "how a run ended", a_run),
-        _of(RunMemory, "memory.json", "the memory of a run", a_run),
-        _of(Communication, "communication.json", "what the ranks of a run tell each other", a_run),
-        _of(PlannedStudy, "study.json", "the plan of a study", "name the comparison.json beside it"),
-        _of(PredictedStep, "prediction.json", "a prediction", _DIFF),
-        _of(MemorySnapshots, "snapshot.json", "what memory snapshots say", "open report.html beside it"),
+        _kind(Summary, "summary.json", "what traces say", _DIFF),
+        _kind(Comparison, "comparison.json", "the result of a study", _COMPARE),
+        _kind(Diff, "diff.json", "two traces side by side", "open diff.html beside it"),
+        _kind(
+            ComparedResults, "compare.json", "several results of a study side by side", "open compare.html beside it"
+        ),
+        _kind(Verdict, "verdict.json", "the verdict of a workflow", "name the comparison.json of one of its studies"),
+        _kind(RunRecord, "run.json", "the record of a run", _DIFF),
+        _kind(Status, "status.json", "how a run ended", a_run),
+        _kind(RunMemory, "memory.json", "the memory of a run", a_run),
+        _kind(Communication, "communication.json", "what the ranks of a run tell each other", a_run),
+        _kind(PlannedStudy, "study.json", "the plan of a study", "name the comparison.json beside it"),
+        _kind(PredictedStep, "prediction.json", "a prediction", _DIFF),
+        _kind(EquivalenceResult, "equivalence.json", "the result of an equivalence check", a_run),
+        _kind(MemorySnapshots, "snapshot.json", "what memory snapshots say", "open report.html beside it"),
     )
 
 
-def _of(kind: type[Document], name: str, holds: str, next_step: str) -> FileKind:
+def _kind(kind: type[Document], name: str, holds: str, next_step: str) -> FileKind:
     from msgspec.structs import fields
 
     required = {field.encode_name for field in fields(kind) if field.required}

@@ -104,7 +104,7 @@ def join(a: SideRows[_Row], b: SideRows[_Row]) -> list[RowPair[_Row]]:
 def _grouped(rows: Sequence[_Row], keys: Sequence[Column]) -> dict[Key, list[_Row]]:
     groups: dict[Key, list[_Row]] = {}
     for row in rows:
-        groups.setdefault(tuple(key.of(row) for key in keys), []).append(row)
+        groups.setdefault(tuple(key.value_in(row) for key in keys), []).append(row)
     return groups
 
 
@@ -112,7 +112,7 @@ def _change(pair: Matched[tuple[Key, list[_Row]]], steps: tuple[int, int], colum
     sides = rows_a, rows_b = [[] if side is None else side[1] for side in pair]
     figures: dict[str, Figures] = {}
     for column in columns:
-        values = [[column.of(row) for row in rows] for rows in sides]
+        values = [[column.value_in(row) for row in rows] for rows in sides]
         a, b = (_figure(column, side, size) for side, size in zip(values, steps, strict=True))
         if (a is not None and b is not None) if column.total else (a is not None or b is not None):
             figures[column.name] = (a, b)

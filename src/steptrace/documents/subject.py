@@ -128,7 +128,7 @@ class TableSubject(Generic[_Row]):
         if not is_described(self.rows):
             raise ValueError(f"nothing says what a {self.rows.__name__} is: put @described(...) above the class")
 
-    def of(self, trace: "TraceSummary") -> tuple[_Row, ...]:
+    def rows_of(self, trace: "TraceSummary") -> tuple[_Row, ...]:
         """The rows of a trace."""
         found: tuple[_Row, ...] = getattr(trace, self.name)
         return found

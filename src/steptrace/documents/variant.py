@@ -6,6 +6,7 @@ import msgspec
 
 from steptrace.documents.base import Document, column, described, field
 from steptrace.documents.compiled import GraphBreak
+from steptrace.documents.equivalence import EquivalenceStatus, NotComparable, Quantity, Tolerance
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.input import InputVerdict
 from steptrace.documents.memory import DeviceMemory
@@ -21,18 +22,6 @@ from steptrace.limits import HIGH_SHARE, LONG_STEPS, MODERATE_SHARE, PROFILER_OV
 
 StepVerdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Statistic = Literal["median", "mean"]
-EquivalenceStatus = Literal["same", "differs", "not comparable", "failed", "not measured"]
-#: Why the outputs of two programs cannot be compared.
-NotComparableCode = Literal[
-    "no_steps",
-    "no_scalar_loss",
-    "baseline_loss_not_finite",
-    "other_samples",
-    "other_gradients",
-    "baseline_varies",
-]
-#: The quantities of a variant's answer that are compared with the reference.
-Quantity = Literal["loss", "gradient", "predictions", "parameters"]
 
 
 class StepTimes(Document, frozen=True):
@@ -145,25 +134,6 @@ class LoaderWait(Document, frozen=True):
         ),
     ]
     breakdown_ms: Annotated[LoadingParts | None, field("What loading a batch is made of.")]
-
-
-class Tolerance(Document, frozen=True):
-    """The largest relative errors that count as the same answer."""
-
-    loss: Annotated[float, field("Of the loss.")]
-    gradient: Annotated[
-        float | None, field("Of the loss's gradient by the predictions; of a program's first gradients in float32.")
-    ] = None
-    predictions: Annotated[float | None, field("Of the network's output.")] = None
-    parameters: Annotated[float | None, field("Of the gradient by the parameters.")] = None
-
-
-class NotComparable(Document, frozen=True):
-    """Why the outputs of two programs cannot be compared; `words.equivalence` makes the sentence."""
-
-    code: Annotated[NotComparableCode, field("Which reason.")]
-    samples: Annotated[int | None, field("Samples in a step of the variant, where the numbers differ.")] = None
-    baseline_samples: Annotated[int | None, field("Samples in a step of the baseline, where they differ.")] = None
 
 
 class Equivalence(Document, frozen=True):

@@ -14,7 +14,6 @@ from steptrace.documents.probe import GpuInUse, HeldMemory, MeasuredStep, RankRe
 from steptrace.documents.run import InputOfRun, RunMemory, RunRecord, SectionOfRun, StepOfRun
 from steptrace.documents.table import names_of
 from steptrace.errors import SteptraceError
-from steptrace.files import write_versioned
 from steptrace.machine import environment
 from steptrace.words.notes import note_text
 
@@ -85,7 +84,7 @@ def _beside(trace: Path) -> Path:
 def _write_lines(first: RankRecord, run_dir: Path) -> None:
     """Write the lines of operators and syncs, and the text of the files that they name."""
     if first.warned_syncs is not None:
-        write_versioned(run_dir / run_folder.WARNED_SYNCS_FILE, msgspec.to_builtins(first.warned_syncs))
+        run_folder.write_document(run_dir, first.warned_syncs)
     if first.sources is not None:
         run_folder.write_sources(run_dir, first.sources)
         run_folder.write_op_lines(run_dir, msgspec.to_builtins(first.op_lines))

@@ -13,10 +13,8 @@ from pathlib import Path
 from steptrace.equivalence.reference import cases_of, compare_on
 from steptrace.equivalence.verdict import verdict_on
 from steptrace.errors import code_of
-from steptrace.files import write_versioned
 from steptrace.lab.setup import load_config
-
-EQUIVALENCE_FILE = "equivalence.json"
+from steptrace.run_folder import write_document
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,9 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     config, reference = load_config(options.config), load_config(options.reference)
-    verdict = verdict_on([compare_on(config, reference, *case) for case in cases_of(config)])
-    write_versioned(options.out / EQUIVALENCE_FILE, verdict)
-    sys.stdout.write(f"equivalence: {verdict['status']}, largest relative error {verdict['max_rel_err']}\n")
+    result = verdict_on([compare_on(config, reference, *case) for case in cases_of(config)])
+    write_document(options.out, result)
+    sys.stdout.write(f"equivalence: {result.status}, largest relative error {result.max_rel_err}\n")
     return 0
 
 

@@ -14,12 +14,10 @@ Imports no torch.
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from msgspec import to_builtins
-
+from steptrace.documents.equivalence import EquivalenceResult, NotComparable
 from steptrace.documents.probe import GradientOutputs, StepOutputs
-from steptrace.documents.variant import NotComparable
 from steptrace.equivalence.tolerance import ROUNDINGS, ROUNDOFF
 from steptrace.equivalence.verdict import Case, relative, verdict_on
 from steptrace.words.equivalence import not_comparable_text
@@ -29,8 +27,8 @@ _FLOAT32: Final = ROUNDOFF["float32"]
 _GROWTH: Final = 10.0
 
 
-def verdict_on_programs(outputs: Sequence[StepOutputs], reference: Sequence[StepOutputs]) -> dict[str, Any]:
-    """The content of equivalence.json: `same`, `differs`, or `not comparable` with the reason.
+def verdict_on_programs(outputs: Sequence[StepOutputs], reference: Sequence[StepOutputs]) -> EquivalenceResult:
+    """The result of the check: `same`, `differs`, or `not comparable` with the reason.
 
     Args:
         outputs: the variant's first steps.
@@ -44,13 +42,9 @@ def verdict_on_programs(outputs: Sequence[StepOutputs], reference: Sequence[Step
     return verdict_on([case for case in cases if case is not None])
 
 
-def not_comparable(why: NotComparable) -> dict[str, Any]:
-    """The content of equivalence.json where two programs cannot be compared, with the reason as a code and in words."""
-    return {
-        "status": "not comparable",
-        "reason": not_comparable_text(why),
-        "not_comparable": to_builtins(why),
-    }
+def not_comparable(why: NotComparable) -> EquivalenceResult:
+    """The result of a check of two programs that cannot be compared, with the reason as a code and in words."""
+    return EquivalenceResult(status="not comparable", reason=not_comparable_text(why), not_comparable=why)
 
 
 def _case(number: int, variant: StepOutputs, other: StepOutputs, tolerance: tuple[float, float | None]) -> Case | None:

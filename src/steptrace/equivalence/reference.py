@@ -73,7 +73,7 @@ def compare_on(
             where="model",
             expected="parameters of the same names and shapes",
         ) from error
-    size = NetworkSize.of(model)
+    size = NetworkSize.from_model(model)
     device = device_of(config)
     precision = Precision.from_config(config.precision, device.type)
     model = prepared(model.to(device), config.step)

@@ -56,7 +56,7 @@ class NetworkSize:
     positions: int = 1
 
     @classmethod
-    def of(cls, model: Any) -> "NetworkSize":
+    def from_model(cls, model: Any) -> "NetworkSize":
         """The size of a model's layers by its weights; `watched` finds the positions."""
         shapes = [p.shape for p in model.parameters() if p.ndim >= _MATRIX]
         return cls(depth=max(len(shapes), 1), terms=max((shape[1:].numel() for shape in shapes), default=1))

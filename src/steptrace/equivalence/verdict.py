@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from steptrace.documents.equivalence import ComparedCase, EquivalenceResult, Tolerance
+
 
 @dataclass(frozen=True)
 class Case:
@@ -32,11 +34,11 @@ class Case:
         return error / allowed if allowed > 0 else math.inf if error > 0 else 0.0
 
 
-def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
-    """The content of equivalence.json: `same` if no error of any case exceeds its tolerance, else `differs`.
+def verdict_on(cases: Sequence[Case]) -> EquivalenceResult:
+    """The result of a check: `same` if no error of any case exceeds its tolerance, and otherwise `differs`.
 
     The figures of each quantity (`loss`, `gradient` and so on) are those of the case whose error is largest relative to
-    its tolerance. `max_rel_err` is the larger error of loss and gradient. Figures that are not finite are null.
+    its tolerance. `max_rel_err` is the larger error of loss and gradient. Figures that are not finite are None.
     """
     worst: dict[str, Case] = {}
     for case in cases:
@@ -45,24 +47,32 @@ def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
                 worst[quantity] = case
     errors = {quantity: case.errors[quantity] for quantity, case in worst.items()}
     tolerances = {quantity: case.tolerance.get(quantity) for quantity, case in worst.items()}
-    return {
-        "status": "same" if all(case.excess(quantity) <= 1 for quantity, case in worst.items()) else "differs",
+    # NaN counts as larger than any number.
+    largest = max(errors["loss"], errors["gradient"], key=lambda error: math.inf if math.isnan(error) else error)
+    return EquivalenceResult(
+        status="same" if all(case.excess(quantity) <= 1 for quantity, case in worst.items()) else "differs",
         **_relative_errors(errors),
-        # NaN counts as larger than any number.
-        "max_rel_err": _finite(max(errors["loss"], errors["gradient"], key=lambda e: math.inf if math.isnan(e) else e)),
-        "tolerance": {quantity: allowed for quantity, allowed in tolerances.items() if allowed is not None},
-        "cases": [
-            {
-                "name": case.name,
-                "loss": _finite(case.loss),
-                "reference_loss": _finite(case.reference_loss),
-                **_relative_errors(case.errors),
-                "tolerance": dict(case.tolerance),
-                "holds": all(case.excess(quantity) <= 1 for quantity in case.errors),
-            }
-            for case in cases
-        ],
-    }
+        max_rel_err=_finite(largest),
+        tolerance=_tolerance(tolerances),
+        cases=tuple(map(_compared, cases)),
+    )
+
+
+def _compared(case: Case) -> ComparedCase:
+    return ComparedCase(
+        name=case.name,
+        loss=_finite(case.loss),
+        reference_loss=_finite(case.reference_loss),
+        **_relative_errors(case.errors),
+        tolerance=_tolerance(case.tolerance),
+        holds=all(case.excess(quantity) <= 1 for quantity in case.errors),
+    )
+
+
+def _tolerance(tolerances: Mapping[str, float | None]) -> Tolerance:
+    """The document for tolerances by quantity; that of the loss is always there."""
+    allowed = {quantity: tolerance for quantity, tolerance in tolerances.items() if tolerance is not None}
+    return Tolerance(**allowed)
 
 
 def relative(value: float, reference: float) -> float:
@@ -71,7 +81,8 @@ def relative(value: float, reference: float) -> float:
     return error / abs(reference) if reference else error
 
 
-def _relative_errors(errors: Mapping[str, float]) -> dict[str, float | None]:
+def _relative_errors(errors: Mapping[str, float]) -> dict[str, Any]:
+    """The fields of the errors in a document, by their names."""
     return {f"{quantity}_rel_err": _finite(error) for quantity, error in errors.items()}
 
 

@@ -89,11 +89,11 @@ def _estimated(study: Comparison) -> Answer:
 
 def _shortest(study: Comparison) -> VariantResult | None:
     """The usable variant with the shortest step, for studies without any verdict, such as those of one run each."""
-    others = [variant for variant in study.measured if not variant.is_baseline]
-    if any(variant.verdict is not None for variant in others):
+    candidates = [variant for variant in study.measured if not variant.is_baseline]
+    if any(variant.verdict is not None for variant in candidates):
         return None
     times = study.step_times_ms
-    shorter = [v for v in others if v.can_be_used and times[v.name] < times.get(v.baseline, 0.0)]
+    shorter = [v for v in candidates if v.can_be_used and times[v.name] < times.get(v.baseline, 0.0)]
     return min(shorter, key=lambda variant: times[variant.name], default=None)
 
 
@@ -132,9 +132,9 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> dict[str, Any]:
     if not study.measured:
         return {"outcome": "nothing_measured"}
     times = sorted((ms, name) for name, ms in study.step_times_ms.items())
-    others = [variant for variant in study.measured if not variant.is_baseline]
+    candidates = [variant for variant in study.measured if not variant.is_baseline]
     by_verdict: dict[str | None, list[VariantResult]] = defaultdict(list)
-    for variant in others:
+    for variant in candidates:
         by_verdict[variant.verdict].append(variant)
 
     def speeds(variants: Iterable[VariantResult]) -> tuple[Speed, ...]:
@@ -143,7 +143,7 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> dict[str, Any]:
     if set(by_verdict) <= {None}:
         return {
             "outcome": "no_verdict",
-            "no_verdict": _no_verdict(study, others),
+            "no_verdict": _no_verdict(study, candidates),
             "times": tuple(NamedTime(name=name, step_ms=ms) for ms, name in times),
         }
     apart = unconfirmed(study)
@@ -184,11 +184,11 @@ def _speed(study: Comparison, variant: VariantResult) -> Speed:
     )
 
 
-def _no_verdict(study: Comparison, others: Sequence[VariantResult]) -> NoVerdict:
+def _no_verdict(study: Comparison, candidates: Sequence[VariantResult]) -> NoVerdict:
     """Why no variant has a verdict."""
     if not {v.baseline for v in study.variants} & {v.name for v in study.measured}:
         return "baseline_not_measured"
-    if not others:
+    if not candidates:
         return "baseline_alone"
     if all(v.runs_ok <= 1 for v in study.measured):
         return "one_run_each"

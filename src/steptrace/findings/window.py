@@ -111,12 +111,12 @@ class Window:
     @property
     def callback_idle_ns(self) -> float:
         """Idle time of the GPU in a step while callbacks around it run."""
-        return self.per_step(sum(row.idle_ns or 0 for row in CALLBACKS.of(self.entry)))
+        return self.per_step(sum(row.idle_ns or 0 for row in CALLBACKS.rows_of(self.entry)))
 
     @property
     def operator_wait_ns(self) -> float:
         """The longest time of a step that the GPU can wait for operators that compute on the host."""
-        long_ns = self.per_step(sum(row.long_ns for row in PLACEMENT.of(self.entry) if row.placed == "host"))
+        long_ns = self.per_step(sum(row.long_ns for row in PLACEMENT.rows_of(self.entry) if row.placed == "host"))
         return min(long_ns, self.parts.get("idle_host", 0.0))
 
     @property

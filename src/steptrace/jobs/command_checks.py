@@ -22,13 +22,13 @@ import msgspec
 from filelock import FileLock
 
 from steptrace.config.resolved import CommandConfig, read_command
+from steptrace.documents.equivalence import NotComparable
 from steptrace.documents.probe import StepOutputs
-from steptrace.documents.variant import NotComparable
 from steptrace.equivalence.programs import not_comparable, verdict_on_programs
 from steptrace.errors import LaunchError, code_of
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import gpu_named
-from steptrace.files import decode_json, read_bytes, scratch_folder, write_text, write_versioned
+from steptrace.files import decode_json, read_bytes, scratch_folder, write_text
 from steptrace.jobs.checks import SHARED_VARIABLE
 from steptrace.jobs.launch import launch
 from steptrace.jobs.variant import command_of
@@ -83,12 +83,10 @@ def _predict(config: CommandConfig, out: Path, gpu: str | None) -> None:
 def _equivalence(config: CommandConfig, baseline: Path, out: Path) -> None:
     reference = read_command(baseline)
     variant_steps, baseline_steps = _outputs(config), _outputs_once(reference, baseline.name)
-    equivalence = verdict_on_programs(variant_steps, baseline_steps)
-    if equivalence["status"] == "differs" and (
-        verdict_on_programs(_outputs(reference), baseline_steps)["status"] != "same"
-    ):
-        equivalence = not_comparable(NotComparable(code="baseline_varies"))
-    write_versioned(out / "equivalence.json", equivalence)
+    result = verdict_on_programs(variant_steps, baseline_steps)
+    if result.status == "differs" and verdict_on_programs(_outputs(reference), baseline_steps).status != "same":
+        result = not_comparable(NotComparable(code="baseline_varies"))
+    write_document(out, result)
 
 
 def _outputs_once(config: CommandConfig, name: str) -> list[StepOutputs]:

@@ -152,7 +152,7 @@ class _Run:
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._start = time.monotonic()
         self._resources = ExitStack()  # holds the probe's folder until the results are written
-        self._said: set[str] = set()
+        self._own_lines: set[str] = set()
         self._variant: VariantRun | None = None
         self.process: Process | None = None
         if not self._problem:
@@ -190,7 +190,7 @@ class _Run:
 
     def _say(self, line: str) -> None:
         """Add a line to the job's log, and remember it: the last line of the child's own output may be its error."""
-        self._said.add(line)
+        self._own_lines.add(line)
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             log.write(f"{line}\n")
 
@@ -254,7 +254,7 @@ class _Run:
         if code == 0:
             result = self.job.out / self.job.result
             return ("ok", None) if result.exists() else ("failed", f"exit code 0, but it has not written {result.name}")
-        lines = [line for line in _tail(self._log) if line not in self._said]
+        lines = [line for line in _tail(self._log) if line not in self._own_lines]
         error = self._error(code, lines)
         out_of_memory = next((line for line in (error, *reversed(lines)) if OUT_OF_MEMORY.find(line)), None)
         if out_of_memory is not None:

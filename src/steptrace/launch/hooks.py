@@ -112,12 +112,12 @@ class Hooks:
 
             @functools.wraps(graph)
             def run(*inputs: Any) -> Any:
-                first, *others = optimizers
+                first, *other_optimizers = optimizers
                 if self.before_update is not None:
-                    for optimizer in others:
+                    for optimizer in other_optimizers:
                         self.tell(self.before_update, optimizer)
                 result = update(first, *inputs)
-                for optimizer in others:
+                for optimizer in other_optimizers:
                     self.tell(self.finder.optimizer_stepped, optimizer)
                 return result
 

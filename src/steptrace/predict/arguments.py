@@ -186,14 +186,18 @@ def _ctc_loss(
     """Copies the targets to the host to ask whether cuDNN can take them, once more for lengths given as tensors."""
     lengths: tuple[Any, ...] = (input_lengths, target_lengths)
     if is_virtual(log_probs):
-        given = [length for length in lengths if isinstance(length, Tensor)]
-        for _ in range(2 if given else 1):
+        tensor_lengths = [length for length in lengths if isinstance(length, Tensor)]
+        for _ in range(2 if tensor_lengths else 1):
             targets.cpu()
-        may = targets.dtype == torch.int32 and targets.dim() == 1 and not (given and given[0].dtype != torch.int32)
-        if may and (given or not is_virtual(targets)) and Syncs.active is not None:
+        may = (
+            targets.dtype == torch.int32
+            and targets.dim() == 1
+            and not (tensor_lengths and tensor_lengths[0].dtype != torch.int32)
+        )
+        if may and (tensor_lengths or not is_virtual(targets)) and Syncs.active is not None:
             Syncs.active.cannot_judge("aten::_cudnn_ctc_loss", "cuDNN may take this one, and copies otherwise")
-        if len(given) == len(lengths):
-            lengths = tuple(length.cpu().reshape(-1).tolist() for length in given)
+        if len(tensor_lengths) == len(lengths):
+            lengths = tuple(length.cpu().reshape(-1).tolist() for length in tensor_lengths)
     result: Tensor = torch.ctc_loss(log_probs, targets, *lengths, *options, **named)
     return result
 
@@ -201,8 +205,8 @@ def _ctc_loss(
 def _one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """Ones scattered into zeros, and no check of values that the host would read; C++ compares a subclass instead."""
     if not is_virtual(input):
-        made: Tensor = _ONE_HOT(input, num_classes)
-        return made
+        result: Tensor = _ONE_HOT(input, num_classes)
+        return result
     if input.dtype is not torch.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     classes = int(input.max().item()) + 1 if num_classes == -1 else num_classes
@@ -212,8 +216,8 @@ def _one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
 def _eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:  # noqa: N803 - PyTorch's name
     """Without the eigenvectors, unless a gradient needs them; for a subclass C++ computes them always."""
     if out is not None or _EIGVALS is None or not is_virtual(A) or (A.requires_grad and torch.is_grad_enabled()):
-        made: Tensor = torch.linalg.eigvals(A, out=out)
-        return made
+        result: Tensor = torch.linalg.eigvals(A, out=out)
+        return result
     without: Tensor = _EIGVALS(A)
     return without
 
@@ -231,8 +235,8 @@ def _cross_entropy(
     """
     is_selected = weight is not None and label_smoothing > 0 and reduction == 1 and not labels.is_floating_point()
     if weight is None or not is_selected or not is_virtual(scores):
-        made: Tensor = _CROSS_ENTROPY(scores, labels, weight, reduction, ignore_index, label_smoothing)
-        return made
+        result: Tensor = _CROSS_ENTROPY(scores, labels, weight, reduction, ignore_index, label_smoothing)
+        return result
     classes = 0 if scores.dim() == 1 else 1
     logs = scores.log_softmax(classes)
     loss = nn.functional.nll_loss(logs, labels, weight, ignore_index=ignore_index)

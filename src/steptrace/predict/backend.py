@@ -21,7 +21,7 @@ import torch
 
 from steptrace.errors import PredictError
 from steptrace.estimate.driver import DriverFacts, usual_facts
-from steptrace.torch_names import has, missing, private, told
+from steptrace.torch_names import has, losses_of, missing, private
 
 #: The device type behind "cuda" during a prediction.
 DEVICE_TYPE = "steptrace_vcuda"
@@ -246,7 +246,7 @@ def ensure_registered() -> None:
     absent = [row for row in missing("predict") if row.needed]
     if absent:
         raise PredictError(
-            f"nothing can be predicted with PyTorch {torch.__version__}: {'; '.join(told(absent))}",
+            f"nothing can be predicted with PyTorch {torch.__version__}: {'; '.join(losses_of(absent))}",
             expected="a PyTorch from 2.11 to 2.14",
             next_step="install one of these beside the program, or a newer steptrace",
         )

@@ -37,7 +37,7 @@ from steptrace.predict.places import place_of_stack
 from steptrace.predict.pytorch import storage_key
 from steptrace.predict.sharded import sharded_units
 from steptrace.predict.tensor import is_virtual
-from steptrace.torch_names import missing, owner_of, private, release_of, told
+from steptrace.torch_names import losses_of, missing, owner_of, private, release_of
 
 FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")
 FakeTensorMode: Any = private("torch._subclasses.fake_tensor.FakeTensorMode")
@@ -131,7 +131,7 @@ def capture(
     if release_of(torch.__version__) < _OLDEST:
         return unlowered("release", str(torch.__version__))
     if missing("compile"):
-        return unlowered("names", "; ".join(told(missing("compile"))))
+        return unlowered("names", "; ".join(losses_of(missing("compile"))))
     found = _Found(mask_share=mask_share_of((*args, *kwargs.values())))
     settings: dict[str, Any] = {"facts": facts, "dynamic": dynamic, "originals": originals}
     found_code = _in_child(lambda: _followed(function, args, kwargs, found, **settings))
@@ -673,8 +673,10 @@ def _written(launch: Launch, mask_share: float) -> OperatorCalls | None:
     arguments = {
         name: isinstance(recorded[name], Tensor) or recorded[name] for name in overload.recorded if name in recorded
     }
-    made = _call(str(launch.operator), inputs, outputs, flop=flop, is_view=overload.is_view, arguments=arguments)
-    return replace(made, cost=declared_cost(overload, launch.args, launch.kwargs))
+    recorded_call = _call(
+        str(launch.operator), inputs, outputs, flop=flop, is_view=overload.is_view, arguments=arguments
+    )
+    return replace(recorded_call, cost=declared_cost(overload, launch.args, launch.kwargs))
 
 
 def _call(

@@ -63,8 +63,11 @@ def _of_allocator(attribute: str) -> Callable[..., int]:
 
 def _memory_stats(device: object = None) -> dict[str, int]:
     """The statistics of a GPU's allocator, by their names; those that are not followed are 0."""
-    of = allocator(index_of(device))
-    figures = {"allocated": (of.live, of.program_peak), "reserved": (of.reserved, of.program_reserved_peak)}
+    memory = allocator(index_of(device))
+    figures = {
+        "allocated": (memory.live, memory.program_peak),
+        "reserved": (memory.reserved, memory.program_reserved_peak),
+    }
     figures["active"] = figures["requested"] = figures["allocated"]
     return defaultdict(
         int,

@@ -308,9 +308,9 @@ GpuGenerator.__name__ = GpuGenerator.__qualname__ = Generator.__name__
 
 
 def _on_gpu(gpu: int) -> GpuGenerator:
-    made = Generator(cuda_device(gpu))
-    assert isinstance(made, GpuGenerator)
-    return made
+    generator = Generator(cuda_device(gpu))
+    assert isinstance(generator, GpuGenerator)
+    return generator
 
 
 class DefaultGenerator(GpuGenerator):
@@ -321,9 +321,9 @@ class DefaultGenerator(GpuGenerator):
 
     def __new__(cls, gpu: int) -> "DefaultGenerator":
         """The default generator of a GPU."""
-        made: DefaultGenerator = _OF_TORCH.__new__(cls, "cpu")
-        made.gpu = gpu
-        return made
+        generator: DefaultGenerator = _OF_TORCH.__new__(cls, "cpu")
+        generator.gpu = gpu
+        return generator
 
     def initial_seed(self) -> int:
         return torch.default_generator.initial_seed()

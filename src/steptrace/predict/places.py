@@ -101,7 +101,7 @@ def running_sites(node: object) -> tuple[SourceLine | None, SourceLine | None]:
     """
     innermost = None
     for stack in _stacks_of(node, sys._getframe(1)):
-        innermost = innermost or _told(stack)
+        innermost = innermost or _line_of_stack(stack)
         if innermost is not None and (stack.program is not None or not stack.whole):
             return innermost, stack.program
     return innermost, None
@@ -123,7 +123,7 @@ def region_of(node: object) -> object:
     return stored.region if isinstance(stored, Stack) else None
 
 
-def _told(stack: Stack) -> SourceLine | None:
+def _line_of_stack(stack: Stack) -> SourceLine | None:
     """The innermost line of a stack; of Python's own modules none that only passes work on between threads."""
     line, begun = stack.innermost, started_at.stack
     if begun is None or line is None or not is_python_s_own(line.file):

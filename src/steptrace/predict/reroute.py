@@ -45,7 +45,7 @@ from steptrace.predict.pytorch import replacing
 from steptrace.predict.sync_rule import SyncRule
 from steptrace.predict.sync_rules import SyncRules
 from steptrace.predict.syncs import Syncs
-from steptrace.torch_names import missing, private, told
+from steptrace.torch_names import losses_of, missing, private
 
 _one_at_a_time = threading.Lock()
 _OURS = f"{Path(__file__).parent}/"
@@ -106,7 +106,7 @@ def predict_syncs(
         autocast.ensure_registered()
         recorder.rules, recorder.modes = SyncRules(rules), _modes
         for row in missing("predict", "ranks"):
-            recorder.lacks(*told([row]))
+            recorder.lacks(*losses_of([row]))
         # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
         importlib.import_module("torch._dynamo")
         recorder.follows_compiled = follow_compiled or compile_modules

@@ -20,9 +20,11 @@ def sharded_units(module: nn.Module) -> tuple[nn.Module, ...]:
     if kinds == [None, None]:
         return ()
     fsdp = tuple(kind for kind in kinds if kind is not None)
-    found = [one for one in module.modules() if isinstance(one, fsdp)]
-    leaves = [one for one in found if not any(isinstance(part, fsdp) for part in one.modules() if part is not one)]
-    return tuple(getattr(one, "_fsdp_wrapped_module", one) for one in leaves)
+    sharded = [inner for inner in module.modules() if isinstance(inner, fsdp)]
+    leaves = [
+        inner for inner in sharded if not any(isinstance(part, fsdp) for part in inner.modules() if part is not inner)
+    ]
+    return tuple(getattr(leaf, "_fsdp_wrapped_module", leaf) for leaf in leaves)
 
 
 def _kind(module: str, name: str) -> Any:

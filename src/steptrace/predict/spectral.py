@@ -20,7 +20,9 @@ _R2C: Final[Any] = aten("_fft_r2c")
 _C2C: Final[Any] = aten("_fft_c2c")
 _C2R: Final[Any] = aten("_fft_c2r")
 #: Codes of normalisation in these operators: none, by the root of the number of elements, by the number.
-_NONE, _BY_ROOT, _BY_NUMBER = 0, 1, 2
+_NONE = 0
+_BY_ROOT = 1
+_BY_NUMBER = 2
 
 
 def _code(norm: str | None, *, forward: bool) -> int:
@@ -62,22 +64,22 @@ def _complex_to_complex(values: Tensor, axes: _Axes, norm: str | None, *, forwar
     code = _code(norm, forward=forward)
     if values.is_complex() or several:
         values = axes.cut(values if values.is_complex() else values.to(torch.complex32))
-        made: Tensor = _C2C(values, axes.dims, code, forward)
-        return made
-    made = _R2C(axes.cut(values), axes.dims, code, False)
-    return made if forward else made.conj()
+        result: Tensor = _C2C(values, axes.dims, code, forward)
+        return result
+    result = _R2C(axes.cut(values), axes.dims, code, False)
+    return result if forward else result.conj()
 
 
 def _from_real(values: Tensor, axes: _Axes, norm: str | None, *, forward: bool, several: bool) -> Tensor:
     code = _code(norm, forward=forward)
     values = axes.cut(values)
     if forward or not several:
-        made: Tensor = _R2C(values, axes.dims, code, True)
-        return made if forward else made.conj()
-    made = _R2C(values, axes.dims[-1:], code, True)
+        result: Tensor = _R2C(values, axes.dims, code, True)
+        return result if forward else result.conj()
+    result = _R2C(values, axes.dims[-1:], code, True)
     if len(axes.dims) == 1:
-        return made.conj()
-    spread: Tensor = _C2C(torch.conj_physical(made), axes.dims[:-1], code, False)
+        return result.conj()
+    spread: Tensor = _C2C(torch.conj_physical(result), axes.dims[:-1], code, False)
     return spread
 
 
@@ -89,8 +91,8 @@ def _to_real(values: Tensor, axes: _Axes, norm: str | None, *, forward: bool, se
         if several and len(dims) > 1:
             values = _C2C(values, dims[:-1], code, True)
         values, dims = values.conj(), dims[-1:]
-    made: Tensor = _C2R(values, dims, code, axes.last)
-    return made
+    result: Tensor = _C2R(values, dims, code, axes.last)
+    return result
 
 
 def _transform(function: Callable[..., Tensor], kind: Callable[..., Tensor], default: Any, **options: bool) -> Any:
@@ -110,7 +112,7 @@ def _transform(function: Callable[..., Tensor], kind: Callable[..., Tensor], def
 
 def _transforms() -> dict[Any, Callable[..., Tensor]]:
     """The functions of `torch.fft` that transform values: over one axis, over two, over several."""
-    made = {}
+    transforms = {}
     kinds = {"": _complex_to_complex, "r": _from_real, "h": _to_real}
     for ending, default in (("", -1), ("2", (-2, -1)), ("n", None)):
         several = bool(ending)
@@ -118,8 +120,8 @@ def _transforms() -> dict[Any, Callable[..., Tensor]]:
             back = {"": _complex_to_complex, "r": _to_real, "h": _from_real}[letter]
             for prefix, form in (("", kind), ("i", back)):
                 function = getattr(torch.fft, f"{prefix}{letter}fft{ending}")
-                made[function] = _transform(function, form, default, forward=not prefix, several=several)
-    return made
+                transforms[function] = _transform(function, form, default, forward=not prefix, several=several)
+    return transforms
 
 
 #: The replacements of functions of `torch.fft`.
@@ -132,14 +134,14 @@ def _in_32_bits(operator: Any, values: Tensor, dim: list[int], *rest: Any, **nam
         computed: Tensor = operator(values, dim, *rest, **named)
         return computed
     wide = torch.complex64 if values.is_complex() else torch.float32
-    made: Tensor = operator(values.to(wide), dim, *rest, **named)
-    lengths = [max(made.size(axis), values.size(axis)) for axis in dim]
+    result: Tensor = operator(values.to(wide), dim, *rest, **named)
+    lengths = [max(result.size(axis), values.size(axis)) for axis in dim]
     if any(length & (length - 1) for length in lengths):
         raise RuntimeError(
             "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, "
             f"but got a signal size of{lengths}"
         )
-    return made.to(torch.complex32 if made.is_complex() else torch.float16)
+    return result.to(torch.complex32 if result.is_complex() else torch.float16)
 
 
 SUBSTITUTES: Final = substitute_table(

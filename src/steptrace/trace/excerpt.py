@@ -95,7 +95,7 @@ def write_excerpt(trace: Path, out: Path, step: int | None = None, *, marks: Mar
         ConfigError: `out` has another suffix, or is the trace.
     """
     _check_out(out, [trace])
-    part, kept = _Part.of(read_trace(trace), step, marks), []
+    part, kept = _Part.from_trace(read_trace(trace), step, marks), []
 
     def write(temporary: Path) -> None:
         with _Writer(temporary) as writer:
@@ -126,7 +126,7 @@ def write_ranks_excerpt(
     _check_out(out, [rank.path for rank in ranks])
     parts: list[_Part] = []
     for rank in ranks:
-        parts.append(_Part.of(read_trace(rank.path), parts[0].step if parts else step, marks))
+        parts.append(_Part.from_trace(read_trace(rank.path), parts[0].step if parts else step, marks))
     # Offsets are added to times since an epoch if all traces have one, or to times since the trace's start.
     based = all(part.base_ns is not None for part in parts)
     bases = [(part.base_ns or 0) if based else 0 for part in parts]
@@ -224,7 +224,7 @@ class _Part:
     base_ns: int | None
 
     @classmethod
-    def of(cls, trace: Trace, step: int | None, marks: Marks) -> Self:
+    def from_trace(cls, trace: Trace, step: int | None, marks: Marks) -> Self:
         """The part of a trace for one of its steps, by default the median one."""
         row = _row_of(trace, step)
         meta, number = trace.meta, int(trace.steps["index"].iloc[row])

@@ -75,7 +75,7 @@ class _Keys:
             lambda frame: (frame.function.split(".")[-1], begins(frame))
         )
 
-    def of(self, op: str, label: str | None, *, backward: bool, frame: Frame | None) -> tuple[_Key, ...]:
+    def keys_of(self, op: str, label: str | None, *, backward: bool, frame: Frame | None) -> tuple[_Key, ...]:
         """The keys of an operator, the narrower one first; on a GPU the backward pass runs outside the labels."""
         shown = None if backward else label
         called = () if frame is None else ((op, shown, backward, (frame.file.split("/")[-1], self._function(frame))),)
@@ -151,15 +151,15 @@ class ExecutingLines:
         lines_of_waits = self._lines_of_waits(waits, [by_code[number] for number in code.tolist()])
         for row, number in enumerate(code.tolist()):
             line = (
-                self.of(exact_op[row], by_code[number])
+                self.line_of(exact_op[row], by_code[number])
                 or lines_of_waits[row]
                 or defined[number]
-                or self.of(op[row], None)
+                or self.line_of(op[row], None)
             )
             indices.append(-1 if line is None else index.setdefault(line, len(index)))
         return list(index), np.array(indices, dtype=np.int64)
 
-    def of(self, op: int, frame: Frame | None) -> Frame | None:
+    def line_of(self, op: int, frame: Frame | None) -> Frame | None:
         """The line that executed operator `op`, None if it is unknown or contradicts `frame`."""
         if self._numbers is None or op < 0:
             return None
@@ -190,7 +190,7 @@ class ExecutingLines:
         keys = [
             None
             if wait is None or frame is None
-            else (self._keys.of(wait[0], None, backward=False, frame=frame)[0], wait[1])
+            else (self._keys.keys_of(wait[0], None, backward=False, frame=frame)[0], wait[1])
             for wait, frame in zip(waits, frames, strict=True)
         ]
         counts, before = Counter(keys), Counter[object]()
@@ -232,7 +232,7 @@ def _recorded(op_lines: pd.DataFrame, keys: _Keys) -> dict[_Key, _Recorded]:
     for order in op_lines.itertuples():
         place = None if pd.isna(order.file) else _recorded_frame(order)  # type: ignore[arg-type]
         label = None if pd.isna(order.label) else str(order.label)  # type: ignore[arg-type]
-        for key in keys.of(str(order.op), label, backward=str(order.phase) == "backward", frame=place):
+        for key in keys.keys_of(str(order.op), label, backward=str(order.phase) == "backward", frame=place):
             by_key[key][int(order.step)].append(place)  # type: ignore[arg-type]
     recorded: dict[_Key, _Recorded] = {}
     for key, steps in by_key.items():
@@ -274,10 +274,10 @@ def _numbered(trace: Trace, keys: _Keys, visible: Ints, labels: list[str | None]
     places: dict[int, _Position] = {}
     for row in np.argsort(ops["ts"].to_numpy(), kind="stable").tolist():
         if visible[row] == row and step[row] >= 0:
-            found = keys.of(names[row], labels[row], backward=backward[row], frame=by_code[code[row]])
+            operator_keys = keys.keys_of(names[row], labels[row], backward=backward[row], frame=by_code[code[row]])
             within = step[row]
-            places[row] = _Position(within, tuple((key, counts[key, within]) for key in found))
-            for key in found:
+            places[row] = _Position(within, tuple((key, counts[key, within]) for key in operator_keys))
+            for key in operator_keys:
                 counts[key, within] += 1
     return _Numbers(visible, places, counts)
 

@@ -18,7 +18,8 @@ from steptrace.documents.answer import (
     Speed,
     SyncsOfVariants,
 )
-from steptrace.documents.variant import EquivalenceStatus, RatioToBaseline
+from steptrace.documents.equivalence import EquivalenceStatus
+from steptrace.documents.variant import RatioToBaseline
 from steptrace.words.equivalence import not_comparable_text
 from steptrace.words.estimate import MOST_NAMED, most_waiting_in_words
 from steptrace.words.estimated_answer import estimated_sentence

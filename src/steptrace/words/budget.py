@@ -60,5 +60,5 @@ def not_covered_in_words(awaited: BranchAwaited) -> str:
     """The warning on a line that no followed step has reached, with the number of steps that reach it if known."""
     in_steps = awaited.branch.in_steps
     next_step = "" if in_steps is None else f"\n  next: --steps {awaited.steps + in_steps}"
-    said = awaited_in_words(awaited.branch, awaited.steps)
-    return f"{awaited.program}: the budget does not cover this: {said}{next_step}"
+    awaited_text = awaited_in_words(awaited.branch, awaited.steps)
+    return f"{awaited.program}: the budget does not cover this: {awaited_text}{next_step}"

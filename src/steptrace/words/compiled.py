@@ -39,15 +39,15 @@ def compiled_lines(
     # Code that is compiled for several kinds of arguments often has the same graphs, kernels and breaks each time.
     for (head, *rest), times in Counter(tuple(_code_lines(code)) for code in compiled.codes).items():
         lines += [head if times == 1 else f"{head}, for each of {fmt.count(times)} kinds of arguments", *rest]
-    breaks = [one for code in compiled.codes for one in code.breaks if not one.by_pytorch]
-    hints = {one.kind: one.hints for one in reversed(breaks)}
-    advice = {kind: instead(kind, hints[kind]) for kind in dict.fromkeys(one.kind for one in breaks)}
+    breaks = [graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch]
+    hints = {graph_break.kind: graph_break.hints for graph_break in reversed(breaks)}
+    advice = {kind: instead(kind, hints[kind]) for kind in dict.fromkeys(graph_break.kind for graph_break in breaks)}
     lines += [f"    against {kind}: {' '.join(texts)}" for kind, texts in advice.items() if texts]
     return lines
 
 
 def _code_lines(code: CompiledCode) -> list[str]:
-    lines = [code_in_words(code), *(f"      {break_in_words(found)}" for found in code.breaks)]
+    lines = [code_in_words(code), *(f"      {break_in_words(graph_break)}" for graph_break in code.breaks)]
     if code.fullgraph and code.breaks:
         lines.append("      it is compiled with fullgraph=True: PyTorch ends the program at the first graph break")
     return lines
@@ -79,17 +79,17 @@ def code_in_words(code: CompiledCode) -> str:
 
 def compiled_estimate_lines(name: str, estimate: Estimate) -> list[str]:
     """The lines on what compiling changes in an estimated step. `name` names the GPU and the batch."""
-    found = estimate.compiled
-    if found is not None and found.step_ms is not None and found.launches is not None:
-        step = fmt.band_ms(*found.step_ms) + (
+    compiled = estimate.compiled
+    if compiled is not None and compiled.step_ms is not None and compiled.launches is not None:
+        step = fmt.band_ms(*compiled.step_ms) + (
             f" ({_band(estimate)} uncompiled)" if estimate.uncompiled_ms is not None else ""
         )
-        launches = f"{fmt.count(found.launches)} launches in place of {fmt.count(found.launches_uncompiled)}"
-        memory = found.peak_memory_bytes
+        launches = f"{fmt.count(compiled.launches)} launches in place of {fmt.count(compiled.launches_uncompiled)}"
+        memory = compiled.peak_memory_bytes
         about = "" if memory is None else f", about {fmt.size_bytes(memory)} of memory"
         return [
             f"    {name}, compiled: step {step}, {launches}{about}",
-            f"    {name}, compiled against uncompiled: {_difference(found.difference)}",
+            f"    {name}, compiled against uncompiled: {_difference(compiled.difference)}",
         ]
     if estimate.fused_ms is None or estimate.uncompiled_ms is None:
         return []
@@ -99,11 +99,11 @@ def compiled_estimate_lines(name: str, estimate: Estimate) -> list[str]:
 
 def compiled_words(estimate: Estimate) -> str | None:
     """What compiled code changes in a step, for a table; None of a step without any."""
-    found = estimate.compiled
-    if found is not None:
-        launches = f"{fmt.count(found.launches)} launches, uncompiled {fmt.count(found.launches_uncompiled)}"
-        graphs = fmt.plural(found.graphs, "graph")
-        return f"{graphs}; {launches}; {_difference(found.difference)}" if found.launches is not None else graphs
+    compiled = estimate.compiled
+    if compiled is not None:
+        launches = f"{fmt.count(compiled.launches)} launches, uncompiled {fmt.count(compiled.launches_uncompiled)}"
+        graphs = fmt.plural(compiled.graphs, "graph")
+        return f"{graphs}; {launches}; {_difference(compiled.difference)}" if compiled.launches is not None else graphs
     if estimate.fused_ms is None or estimate.uncompiled_ms is None:
         return None
     return f"between {fmt.band_ms(*estimate.fused_ms)} (fused as far as possible) and {_band(estimate)} (uncompiled)"

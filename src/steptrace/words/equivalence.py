@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from steptrace.documents.variant import NotComparable, NotComparableCode
+from steptrace.documents.equivalence import NotComparable, NotComparableCode
 
 _WORDS: Final[Mapping[NotComparableCode, str]] = {
     "no_steps": "the program made no training step",

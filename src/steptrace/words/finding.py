@@ -17,8 +17,8 @@ def gain_text(finding: Finding) -> str:
 def ranks_of_finding_text(finding: Finding, count: int) -> str:
     """The rank whose figures a finding has, and how many of the other ranks have it; `count` is of all ranks."""
     rank = None if finding.source is None else finding.source.rank
-    others = len(finding.ranks) - 1
-    if others <= 0:
+    other_ranks = len(finding.ranks) - 1
+    if other_ranks <= 0:
         return f"Rank {rank}"
-    more = "all others" if others == count - 1 else fmt.plural(others, "other")
+    more = "all others" if other_ranks == count - 1 else fmt.plural(other_ranks, "other")
     return f"Rank {rank} (and {more})"

@@ -45,10 +45,12 @@ DOWNLOAD: Final = "Download this step for Perfetto"
 _LONGEST_NAME: Final = 60
 
 
-def download_note(size: int, events: int, of: int) -> str:
+def download_note(size: int, events: int, total: int) -> str:
     """The size of the file behind the link, and how many of the step's events it holds."""
-    kept = fmt.plural(events, "event") if events == of else f"the longest {fmt.count(events)} of {fmt.count(of)} events"
-    rest = "" if events == of else "; `steptrace analyze --excerpt FILE` writes all of them"
+    kept, rest = fmt.plural(events, "event"), ""
+    if events != total:
+        kept = f"the longest {fmt.count(events)} of {fmt.count(total)} events"
+        rest = "; `steptrace analyze --excerpt FILE` writes all of them"
     return f"({fmt.size_bytes(size)}, {kept}; to open in ui.perfetto.dev{rest})"
 
 

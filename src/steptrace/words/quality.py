@@ -33,16 +33,16 @@ _MOST_NAMED: Final = 5
 _NO_SYNCS: Final = "syncs were not measured"
 
 
-def result(check: "CheckCode", *, wrong: int, of: int, figures: Mapping[str, Any]) -> str:
+def result(check: "CheckCode", *, wrong: int, total: int, figures: Mapping[str, Any]) -> str:
     """The result of a check, without what to do.
 
     Args:
         check: the check.
         wrong: how many things are wrong.
-        of: how many things were checked.
+        total: how many things were checked.
         figures: the further figures that the check recorded.
     """
-    return _RESULTS[check](wrong, of, **figures)
+    return _RESULTS[check](wrong, total, **figures)
 
 
 def warnings(quality: "Quality", *, without: Collection["CheckCode"] = ()) -> tuple[str, ...]:
@@ -57,17 +57,17 @@ def warning(check: "QualityCheck") -> str:
 
 
 def text_of(*, check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str:
-    """The same for the figures of a note on a check."""
-    return _with_remedy(result(check, wrong=wrong, of=of, figures=figures), check, wrong, of, figures)
+    """The result of a check and what to do, for the figures of a note: `of` things were checked."""
+    return _with_remedy(result(check, wrong=wrong, total=of, figures=figures), check, wrong, of, figures)
 
 
-def _with_remedy(text: str, check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str:
-    remedy = _remedy(check, wrong, of, figures)
+def _with_remedy(text: str, check: "CheckCode", wrong: int, total: int, figures: Mapping[str, Any]) -> str:
+    remedy = _remedy(check, wrong, total, figures)
     return text if remedy is None else f"{text}; {remedy}"
 
 
-def _part(count: int, of: int) -> str:
-    return f"{fmt.count(count)} of {fmt.count(of)}"
+def _part(count: int, total: int) -> str:
+    return f"{fmt.count(count)} of {fmt.count(total)}"
 
 
 #: Which labels mark the steps, if not the profiler's.
@@ -107,7 +107,7 @@ _PLACES: Final[Mapping["Place", str]] = {
 def _launches_with_work(launch: str) -> Callable[..., str]:
     def words(  # noqa: PLR0913 - the figures of the check, by name
         wrong: int,
-        of: int,
+        total: int,
         *,
         place: "Place | None" = None,
         partly: int = 0,
@@ -120,7 +120,7 @@ def _launches_with_work(launch: str) -> Callable[..., str]:
             return "all have their GPU activity"
         lacking = "no GPU activity" if not partly else "not all" if partly == wrong else "no GPU activity, or not all"
         work = " of their GPU activities in the trace" if partly else " in the trace"
-        text = f"{_part(wrong, of)} {launch} launches have {lacking}{work}: {_PLACES[place]}"
+        text = f"{_part(wrong, total)} {launch} launches have {lacking}{work}: {_PLACES[place]}"
         if left_out:
             text += f"; left out: {fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
         return text if measured else f"{text}, so the GPU's figures were not measured"
@@ -140,17 +140,17 @@ def _waiting_calls(wrong: int, _of: int, *, runtimes: Sequence[str], unknown: Se
     return f"{calls}; {_NO_SYNCS}" if wrong else calls
 
 
-def _after_launch(wrong: int, of: int, *, worst_ns: int) -> str:
+def _after_launch(wrong: int, total: int, *, worst_ns: int) -> str:
     worst = f", by up to {fmt.duration(worst_ns)}" if wrong else ""
-    return f"{_part(wrong, of)} GPU activities start before the call that launched them{worst}: the clocks disagree"
+    return f"{_part(wrong, total)} GPU activities start before the call that launched them{worst}: the clocks disagree"
 
 
-def _ends(wrong: int, of: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
-    return f"{_part(wrong, of)} GPU activities end long after later ones of their stream began: {_cut(wrong, cut)}"
+def _ends(wrong: int, total: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
+    return f"{_part(wrong, total)} GPU activities end long after later ones of their stream began: {_cut(wrong, cut)}"
 
 
-def _starts(wrong: int, of: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
-    return f"{_part(wrong, of)} GPU activities start long before the call that launched them: {_cut(wrong, cut)}"
+def _starts(wrong: int, total: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
+    return f"{_part(wrong, total)} GPU activities start long before the call that launched them: {_cut(wrong, cut)}"
 
 
 def _cut(wrong: int, cut: Sequence[Mapping[str, Any]]) -> str:
@@ -170,19 +170,19 @@ def _communication(wrong: int, _of: int, *, ranks: int) -> str:
     return f"{text} without communication: no kernel's name is known as a collective's, so its time counts as compute"
 
 
-def _step_numbers(wrong: int, of: int, *, numbers: Sequence[int]) -> str:
+def _step_numbers(wrong: int, total: int, *, numbers: Sequence[int]) -> str:
     if not wrong:
-        return fmt.plural(of, "step")
+        return fmt.plural(total, "step")
     return f"steps are not numbered one after the other: {', '.join(map(str, numbers))}"
 
 
-def _steps_in_turn(wrong: int, of: int, *, spans_ns: int, twice_ns: int, window_ns: int) -> str:
+def _steps_in_turn(wrong: int, total: int, *, spans_ns: int, twice_ns: int, window_ns: int) -> str:
     if not wrong:
         return "they do"
     return (
-        f"{wrong} of {of} steps begin while GPU work of an earlier one is still to finish: their spans add up to "
+        f"{wrong} of {total} steps begin while GPU work of an earlier one is still to finish: their spans add up to "
         f"{fmt.duration(spans_ns)}, {fmt.duration(twice_ns)} of it counted twice; all take {fmt.duration(window_ns)}, "
-        f"{fmt.duration(window_ns / of)} a step"
+        f"{fmt.duration(window_ns / total)} a step"
     )
 
 
@@ -193,23 +193,23 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "kernel_launches_with_work": _launches_with_work("kernel"),
     "graph_launches_with_work": _launches_with_work("graph"),
     "waiting_calls": _waiting_calls,
-    "linked_to_launch": lambda wrong, of, *, module: (  # noqa: ARG005 - the remedy names it
-        f"{_part(wrong, of)} GPU activities have no launch in the trace"
+    "linked_to_launch": lambda wrong, total, *, module: (  # noqa: ARG005 - the remedy names it
+        f"{_part(wrong, total)} GPU activities have no launch in the trace"
     ),
     "after_launch": _after_launch,
     "starts": _starts,
     "ends": _ends,
-    "one_at_a_time": lambda wrong, of: (
-        f"{_part(wrong, of)} GPU activities start while an earlier one of their stream still runs"
+    "one_at_a_time": lambda wrong, total: (
+        f"{_part(wrong, total)} GPU activities start while an earlier one of their stream still runs"
     ),
     "communication": _communication,
-    "one_gpu": lambda wrong, of, *, devices, device: (  # noqa: ARG005 - as the others
+    "one_gpu": lambda wrong, total, *, devices, device: (  # noqa: ARG005 - as the others
         f"GPU work on {fmt.plural(devices, 'device')}: figures are of device {device}"
     ),
     "step_numbers": _step_numbers,
     "steps_in_turn": _steps_in_turn,
-    "operators_within_steps": lambda wrong, of: f"{_part(wrong, of)} operators are called outside the steps",
-    "steps_with_work": lambda wrong, of: f"{wrong} of {of} steps launched no GPU work",
+    "operators_within_steps": lambda wrong, total: f"{_part(wrong, total)} operators are called outside the steps",
+    "steps_with_work": lambda wrong, total: f"{wrong} of {total} steps launched no GPU work",
 }
 
 #: What to do if a check fails, or what that means for the figures.
@@ -244,11 +244,11 @@ _IMPOSSIBLE: Final = (
 )
 
 
-def _remedy(check: "CheckCode", wrong: int, of: int, figures: Mapping[str, Any]) -> str | None:
+def _remedy(check: "CheckCode", wrong: int, total: int, figures: Mapping[str, Any]) -> str | None:
     text, place = _REMEDIES.get(check), figures.get("place")
     if place is not None:
         # A buffer that begins late or ends early loses a few launches; a graph that the profiler has not seen, most.
-        is_of_graphs = check == "graph_launches_with_work" and (place not in ("start", "end") or 2 * wrong > of)
+        is_of_graphs = check == "graph_launches_with_work" and (place not in ("start", "end") or 2 * wrong > total)
         text = _GRAPHS_LOST if is_of_graphs else _WHERE_LOST[place]
         if figures.get("impossible", 0) >= wrong:
             text = _IMPOSSIBLE

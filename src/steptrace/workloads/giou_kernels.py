@@ -53,9 +53,9 @@ def _size(*tensors: Tensor) -> int:
 def box_cost(predictions: Tensor, targets: Tensor, conditional: bool = False, iterations: int = 1) -> OperatorCost:  # noqa: FBT001, FBT002 - the schema's order
     """The cost of the article's kernel: with its branch, a warp none of whose boxes counts computes nothing."""
     computed = _computed(targets, skips=conditional)
-    made = 2 * _size(predictions) // _CORNERS
+    written = 2 * _size(predictions) // _CORNERS
     read = computed * _CORNERS * predictions.element_size()
-    return _cost(_FORWARD, computed, iterations, _size(targets) + read + made)
+    return _cost(_FORWARD, computed, iterations, _size(targets) + read + written)
 
 
 @operator_cost("steptrace_giou::box_giou_backward")

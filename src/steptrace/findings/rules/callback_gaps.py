@@ -36,7 +36,7 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
 
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
-    rows = sorted(SUBJECT.of(window.entry), key=lambda row: -(row.idle_ns or 0))
+    rows = sorted(SUBJECT.rows_of(window.entry), key=lambda row: -(row.idle_ns or 0))
     idle_ns = window.callback_idle_ns
     most_ns, step_ns = window.without_profiler(idle_ns)
     most_share = most_ns / step_ns if step_ns else 0.0

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 from steptrace.documents.base import Document, field
-from steptrace.documents.variant import Quantity, VariantResult
+from steptrace.documents.equivalence import Quantity
+from steptrace.documents.variant import VariantResult
 from steptrace.findings.rule import BaseFigures, Match, Rule, Words, advise, per_variant
 from steptrace.format import error_bound
 

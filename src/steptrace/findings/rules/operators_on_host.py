@@ -27,7 +27,7 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
 
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
-    sides = {row.placed: row for row in SUBJECT.of(window.entry)}
+    sides = {row.placed: row for row in SUBJECT.rows_of(window.entry)}
     host, gpu = sides.get("host"), sides.get("gpu")
     if host is None or not window.steps:  # without steps the making of the model would be among them
         return

@@ -32,7 +32,7 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
 
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
-    for row in SUBJECT.of(window.entry):
+    for row in SUBJECT.rows_of(window.entry):
         wait_ns, idle_ns = window.per_step(row.wait_ns), window.per_step(row.idle_ns)
         bubble = window.share(wait_ns + idle_ns)
         if bubble < MODERATE.value:

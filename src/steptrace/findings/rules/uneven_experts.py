@@ -30,7 +30,7 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
     by_group = defaultdict[str | None, list[ExpertLoad]](list)
-    for row in SUBJECT.of(window.entry):
+    for row in SUBJECT.rows_of(window.entry):
         by_group[row.group].append(row)
     names = () if window.entry.collectives is None else window.entry.collectives.by_name
     for group, rows in by_group.items():

@@ -45,25 +45,25 @@ class Line:
     points: Sequence[Point | None]
 
 
-def measured_point(times: StepTimes | None, of: str = "") -> Point | None:
+def measured_point(times: StepTimes | None, prefix: str = "") -> Point | None:
     """A measured step time with its interval, unless that is too wide to say anything; None without a step time.
 
     Args:
         times: the step time, in ms.
-        of: what it is of, which stands before it in the tooltip.
+        prefix: the text before the time in the tooltip.
     """
     if times is None:
         return None
     has_ends = times.low is not None and times.high is not None and not fmt.is_too_wide(times.low, times.high)
     ends = (times.low or 0.0, times.high or 0.0) if has_ends else None
-    return Point(times.value, ends, f"{of}{fmt.duration_ms(times.value)}")
+    return Point(times.value, ends, f"{prefix}{fmt.duration_ms(times.value)}")
 
 
 def scale_of(series: Sequence[Line]) -> Scale | None:
     """The vertical axis that shows all points and their intervals; None without a positive value."""
     points = [point for line in series for point in line.points if point is not None]
     values = [value for point in points for value in (point.value, *(point.ends or ())) if value > 0]
-    return Scale.of(values) if values else None
+    return Scale.showing(values) if values else None
 
 
 def lines(columns: Sequence[str], series: Sequence[Line], scale: Scale, alt: str) -> Markup:

@@ -29,7 +29,7 @@ class Scale:
     log: bool
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Scale":
+    def showing(cls, values: Sequence[float]) -> "Scale":
         """The scale that shows these positive values, logarithmic where they lie far apart."""
         low, high = min(values), max(values)
         if high > LOG_FROM * low:

@@ -89,7 +89,9 @@ def site_table(sites: Sequence[SiteRow], *, steps: int = 0, runs: int | UnsetTyp
 
 def facts(document: Document, *, steps: int = 0) -> Explained:
     """The figures of a document that were measured, without a table; sums over `steps` steps are shown per step."""
-    measured = [column for column in shown_columns(type(document)) if column.dtype and column.of(document) is not None]
+    measured = [
+        column for column in shown_columns(type(document)) if column.dtype and column.value_in(document) is not None
+    ]
     columns = [per_step(column) if steps else column for column in measured]
     html = named_facts([(column.heading, cell(document, column, steps=steps).text) for column in columns])
     return Explained(html, definitions_of(columns))
@@ -131,9 +133,11 @@ def columns_of_rows(rows: Sequence[Document], names: Sequence[str] = ()) -> tupl
     column is left out if no row has a value in it other than 0.
     """
     shown = {column.name: column for column in shown_columns(type(rows[0]))}
-    differing = {c.name for c in keys_of(type(rows[0])) if c.local and len({c.of(row) for row in rows}) > 1}
+    differing = {c.name for c in keys_of(type(rows[0])) if c.local and len({c.value_in(row) for row in rows}) > 1}
     columns = [shown[name] for name in names or (n for n, c in shown.items() if not c.local or n in differing)]
-    values = {column.name: {column.of(row) for row in rows} for column in columns if column.dtype not in ("", "bool")}
+    values = {
+        column.name: {column.value_in(row) for row in rows} for column in columns if column.dtype not in ("", "bool")
+    }
     no_figures = [c for c in columns if values.get(c.name, {True}) <= {None, "", 0} and not c.is_key]
     no_names = [c for c in columns[1:] if c.is_key and values.get(c.name) == {None}]
     empty = [*no_figures, *no_names]
@@ -144,7 +148,7 @@ def columns_of_rows(rows: Sequence[Document], names: Sequence[str] = ()) -> tupl
 
 def cell(row: Document, column: Column, words: Mapping[str, str] | None = None, steps: int = 0) -> Cell:
     """The cell of a row in a column; a sum over `steps` steps is shown per step."""
-    value = column.of(row)
+    value = column.value_in(row)
     if column.total and steps and value is not None:
         value /= steps
     share = value if column.unit == "share" else None

@@ -221,7 +221,7 @@ def _drawn(estimates: Mapping[str, tuple[VariantResult, Estimate]]) -> list[Figu
     ends = [end for _, estimate in estimates.values() for end in estimate.step_ms or () if end > 0]
     if not ends:
         return []
-    scale = Scale.of(ends)
+    scale = Scale.showing(ends)
     axis, unit = time_axis(scale)
     bands = {name: _bar(*pair, scale) for name, pair in estimates.items()}
     return [Figure(f"Estimated range, {unit}", bands, look="drawn", absent="", foot=axis)]

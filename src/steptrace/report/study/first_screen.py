@@ -149,7 +149,7 @@ def _scale(shown: Sequence[VariantResult], step_times: Mapping[str, float]) -> S
             ends = against_baseline(variant, step_times)
             values += [times.value, *(() if ends is None or fmt.is_too_wide(*ends) else ends)]
             values += [ms for run in variant.runs if (ms := _of_run(run, times.statistic))]
-    return Scale.of(values) if values else None
+    return Scale.showing(values) if values else None
 
 
 def _of_run(run: RunResult, statistic: Statistic) -> float | None:

@@ -117,7 +117,7 @@ def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> Markup:
     shown = {name: runs for name, runs in by_variant.items() if runs}
     block, plot = 118.0, 78.0
     drawing = Drawing(block * len(shown) + 24 + _KEY)
-    scale = Scale.of([float(end) for runs in shown.values() for run in runs for end in _ends(run)])
+    scale = Scale.showing([float(end) for runs in shown.values() for run in runs for end in _ends(run)])
     most = min(max(_POINTS_IN_ALL // sum(map(len, shown.values())), _FEWEST_POINTS), _MOST_POINTS)
     for index, (name, runs) in enumerate(shown.items()):
         drawing.row_label(block * index, name, _left_out_note(runs))

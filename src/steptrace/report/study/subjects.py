@@ -172,7 +172,9 @@ def _figures_of_variants(study: Comparison, parts: Sequence[VariantFigures]) -> 
             if by_name:
                 tables.append((column.heading, _variants_table(by_name)))
                 terms += definitions_of([column])
-            elif column.dtype and any(_says_something(column, column.of(document)) for document in documents.values()):
+            elif column.dtype and any(
+                _says_something(column, column.value_in(document)) for document in documents.values()
+            ):
                 values = {name: _value(document, column, steps[name]) for name, document in documents.items()}
                 figures.append(Figure(per_step(column).heading, values, column.unit))
                 terms += definitions_of([column])
@@ -193,7 +195,7 @@ def _figures_by_name(documents: Mapping[str, Document], column: Column, steps: M
     """A figure for each name in a column of figures by name; none for other columns."""
     values: dict[str, dict[str, float]] = {}
     for variant, document in documents.items():
-        named = column.of(document)
+        named = column.value_in(document)
         if isinstance(named, dict):
             size = _divisor(column, steps[variant])
             values[variant] = {name: value / size for name, value in named.items()}
@@ -213,11 +215,11 @@ def _says_something(column: Column, value: object) -> bool:
 
 def _value(row: Document, column: Column, steps: int) -> Value:
     """The value of a column: a number, of a sum that of one of `steps` steps, or words."""
-    return _number(row, column, steps) if column.is_number or column.of(row) is None else cell(row, column).text
+    return _number(row, column, steps) if column.is_number or column.value_in(row) is None else cell(row, column).text
 
 
 def _number(row: Document, column: Column, steps: int) -> float | None:
-    value: float | None = column.of(row)
+    value: float | None = column.value_in(row)
     size = _divisor(column, steps)
     return value if value is None or size == 1 else value / size
 

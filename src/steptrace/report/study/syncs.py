@@ -222,7 +222,9 @@ def _counts(variant: VariantResult) -> Html:
         )
         for branch in variant.unfollowed_branches
     ]
-    missing += [Html("{}").format(awaited_in_words(one, syncs.predicted_steps)) for one in variant.predicted_awaited]
+    missing += [
+        Html("{}").format(awaited_in_words(branch, syncs.predicted_steps)) for branch in variant.predicted_awaited
+    ]
     per_step = Html("Per step: ") if counts else Html("neither measured nor predicted")
     return per_step + Html(", ").join([*counts, *missing])
 

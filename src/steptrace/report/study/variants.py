@@ -198,7 +198,7 @@ def _figures(study: Comparison) -> list[Figure]:
 
 def _of_compiled(column: Column, variant: VariantResult) -> float | None:
     """A figure of what torch.compile did in a variant's runs."""
-    return None if variant.compiled is None else column.of(variant.compiled)
+    return None if variant.compiled is None else column.value_in(variant.compiled)
 
 
 def _named(variant: VariantResult) -> Html:

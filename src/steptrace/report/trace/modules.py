@@ -23,7 +23,7 @@ _FILLS: Final[Mapping[str, str]] = {"module": "band", "line": "grey", "rest": "r
 @section_of("modules")
 def modules(view: TraceView) -> Parts | None:
     """The time of modules and their lines."""
-    rows = SUBJECT.of(view.trace)
+    rows = SUBJECT.rows_of(view.trace)
     if not rows:
         return None
     steps = view.steps or 1

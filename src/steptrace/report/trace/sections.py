@@ -386,7 +386,7 @@ def launches(view: TraceView) -> Parts | None:
     }
     times = {name: row for name, row in measured.items() if row is not None}
     figures = [
-        Figure(column.heading, {name: column.of(row) for name, row in times.items()}, "ns")
+        Figure(column.heading, {name: column.value_in(row) for name, row in times.items()}, "ns")
         for column in shown_columns(Distribution)
     ]
     return [
