@@ -14,7 +14,7 @@ from steptrace.cli import main
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import SteptraceError
-from steptrace.launch.capture import Process, start_of
+from steptrace.launch.capture import ListeningProcess, start_of
 from steptrace.output_folder import LIST_FILE, OutputFolder, folder_named_after, require_empty, require_free
 
 #: A project of somebody's, with files and folders of the names that commands write.
@@ -62,10 +62,10 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Path
     runs = [{"repeat": k, "status": "ok", "median_ms": 10.0} for k in range(3)]
     variant = {"name": "v", "status": "ok", "digest": "d", "baseline": "v", "runs": runs}
     write(result, fill(Comparison, {"study": "s", "title": "S", "scale": "cpu", "variants": [variant]}))
-    process = Process(os.getpid(), start_of(os.getpid()) or "", "train.py", 0.0, str(tmp_path / "captures"))
+    process = ListeningProcess(os.getpid(), start_of(os.getpid()) or "", "train.py", 0.0, str(tmp_path / "captures"))
     monkeypatch.setattr("steptrace.commands.capture.find", lambda _: process)
     monkeypatch.setattr("steptrace.commands.capture.wait", lambda *_: ("recorded", ""))
-    monkeypatch.setattr(Process, "post", lambda *_: None)
+    monkeypatch.setattr(ListeningProcess, "post", lambda *_: None)
     program = ["--", sys.executable, "-c", "pass"]
     before = {
         "analyze": ["analyze", str(trace), "--counters", "--out"],

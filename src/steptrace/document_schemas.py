@@ -1,4 +1,6 @@
-"""What of the docs is made from the types of the documents: `python -m steptrace.document_schemas docs`.
+"""Makes the parts of the docs that follow from the types of the documents.
+
+`python -m steptrace.document_schemas docs` writes them.
 
 The JSON Schemas in `schemas/`: of documents and of what commands print, from the structs in `documents`, and of the
 files that a person writes, from those in `config`. `schemas/versions.json` (`documents.versions`). In `metrics.md` the
@@ -88,7 +90,7 @@ def answer_schema_of(command: str) -> dict[str, Any]:
 
 
 def _schema(kinds: Sequence[Any]) -> dict[str, Any]:
-    """The JSON Schema of a value that is of one of some kinds."""
+    """The JSON Schema of a value that has one of these types."""
     schemas, parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     for part in parts.values():
         if "description" in part:

@@ -112,7 +112,7 @@ class LaunchError(SteptraceError):
 
 
 def near(name: str, options: Iterable[str]) -> str:
-    """Return "did you mean 'x'?" if one of `options` is close to `name`, else the list of options."""
+    """Return "did you mean 'x'?" if one of `options` is close to `name`, and otherwise the list of options."""
     names = sorted(options)
     choices = f"choose one of: {', '.join(names)}" if names else "none is defined"
     return meant(name, names, likeness=0.6) or choices

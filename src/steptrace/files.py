@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from steptrace.errors import RecordError, SteptraceError
 
-#: Every file says of which version it is, under this key; one that does not say is of version 1.
+#: The key of a file's version. A file without it has version 1.
 VERSION_KEY: Final = "schema_version"
 #: Of files without a document of their own (`documents.base.File`).
 _VERSION: Final = 1
@@ -178,7 +178,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def temporary_file(folder: Path) -> Path:
-    """A new empty file in `folder`, under a name that nobody can guess: no file or link of that name can wait for it.
+    """A new empty file in `folder`, under a name that nobody can guess, so nobody can plant a file or link there.
 
     Its permissions are those of any new file, so that it can be renamed to a result.
     """

@@ -70,7 +70,7 @@ _MAPPED_FROM: Final = 1 << 20
 def return_freed_arrays() -> None:
     """Let glibc give freed arrays of a megabyte or more back to the system at once; elsewhere nothing changes.
 
-    By itself it soon keeps blocks of up to 32 MB, and what one table needed then lies beside what the next one needs.
+    Its default soon keeps blocks of up to 32 MB, so the memory of one table would stay beside that of the next one.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MAPPED_FROM)

@@ -1,4 +1,4 @@
-"""The tasks of the workflow's plan: what a job has to know to record what made its results.
+"""The tasks of the workflow's plan: the facts that a job needs to record how its results were made.
 
 The plan writes them before the first job. A job reads its own, on another machine too, so that what it records is what
 the call that started it had planned.
@@ -45,7 +45,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_tasks(tasks: Mapping[str, Task]) -> None:
-    """Write what the jobs read, one line a task."""
+    """Write the tasks for the jobs, one line for each task."""
     lines = [msgspec.json.encode(task) for task in tasks.values()]
     write_bytes(TASKS_FILE, b"\n".join([*lines, b""]))
 

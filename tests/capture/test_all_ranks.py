@@ -14,7 +14,7 @@ from steptrace.cli import main
 from steptrace.commands import capture as command
 from steptrace.engine.recording import RecordingSettings, Request
 from steptrace.launch import capture as capture_mode
-from steptrace.launch.capture import ALL_RANKS_FILE, JobRequest, Listener, Process, job_of, processes
+from steptrace.launch.capture import ALL_RANKS_FILE, JobRequest, Listener, ListeningProcess, job_of, processes
 
 RANK_PROGRAM = """
 import sys, time
@@ -37,7 +37,7 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[list[Process]]:
+def job(tmp_path: Path) -> Iterator[list[ListeningProcess]]:
     """Two ranks that have begun to step."""
     traces = tmp_path / "captures"
     traces.mkdir()
@@ -55,7 +55,7 @@ def job(tmp_path: Path) -> Iterator[list[Process]]:
 
 
 def test_all_ranks_record_the_same_steps(
-    job: list[Process], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: list[ListeningProcess], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "all"
     options = ["--all-ranks", "--steps", "2", "--warmup", "1", "--no-stacks", "--out", str(out), "--json"]
@@ -96,7 +96,7 @@ def rank_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener
 
 def ask(folder: Path, *, at_step: int, job: str, name: str = "1") -> Path:
     """Leave a request to all ranks; returns the folder for traces."""
-    process = Process(os.getpid(), "", "", 0.0, str(folder), steps=at_step, job=job)
+    process = ListeningProcess(os.getpid(), "", "", 0.0, str(folder), steps=at_step, job=job)
     settings = RecordingSettings(steps=1, warmup=0, stacks=False, shapes=False, memory=False)
     process.post_to_all(Request(name, str(folder / f"traces{name}"), settings))
     return folder / f"traces{name}"
@@ -147,7 +147,7 @@ def test_a_named_pipe_in_place_of_a_request_does_not_stop_a_rank(rank_1: Listene
     assert not rank_1.recording
 
 
-def test_sigterm_withdraws_the_request(job: list[Process], tmp_path: Path) -> None:
+def test_sigterm_withdraws_the_request(job: list[ListeningProcess], tmp_path: Path) -> None:
     out = tmp_path / "all"
     call = [sys.executable, "-m", "steptrace.cli", "capture", str(job[0].pid), "--all-ranks", "--out", str(out)]
     asking = subprocess.Popen([*call, "--steps", "500"])
@@ -164,16 +164,16 @@ def test_ranks_that_all_pass_a_request_over_are_not_waited_for(
     rank_1: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They go on, so that the wait would last as long as their training."""
-    asked = Process.post_to_all
+    asked = ListeningProcess.post_to_all
 
-    def passed_over(process: Process, request: Request) -> JobRequest:
+    def passed_over(process: ListeningProcess, request: Request) -> JobRequest:
         to_all = asked(process, request)
         rank_1._seen = request.id
         for _ in range(to_all.at_step + to_all.settings.warmup + to_all.settings.steps + 1):
             rank_1.step()
         return to_all
 
-    monkeypatch.setattr(Process, "post_to_all", passed_over)
+    monkeypatch.setattr(ListeningProcess, "post_to_all", passed_over)
     monkeypatch.setattr(command, "_WAIT_FOR_OTHERS_S", 0.2)
     assert main(["capture", str(os.getpid()), "--all-ranks", "--steps", "1", "--out", str(tmp_path / "all")]) == 2
     assert "no answer of 2 ranks: 0, 1" in capsys.readouterr().err

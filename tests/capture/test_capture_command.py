@@ -14,7 +14,7 @@ from steptrace.cli import main
 from steptrace.commands import capture
 from steptrace.engine.recording import Recording, RecordingSettings, Request
 from steptrace.files import user_folder
-from steptrace.launch.capture import Process, processes, start_of
+from steptrace.launch.capture import ListeningProcess, processes, start_of
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-def published(pid: int, **how: object) -> Process:
-    process = Process(pid, start_of(pid) or "", "train.py", time.time() - 3605, str(user_folder() / "traces"))
+def published(pid: int, **how: object) -> ListeningProcess:
+    process = ListeningProcess(pid, start_of(pid) or "", "train.py", time.time() - 3605, str(user_folder() / "traces"))
     for name, value in how.items():
         setattr(process, name, value)
     process.publish()

@@ -16,7 +16,7 @@ from steptrace.engine.recording import RecordingSettings, Request
 from steptrace.errors import CaptureError
 from steptrace.files import user_folder
 from steptrace.launch import capture as capture_mode
-from steptrace.launch.capture import Listener, Process, processes
+from steptrace.launch.capture import Listener, ListeningProcess, processes
 
 SHORT = RecordingSettings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 
@@ -38,7 +38,7 @@ def capture(tmp_path: Path) -> Iterator[Listener]:
 
 
 @pytest.fixture
-def entry(capture: Listener) -> Process:  # noqa: ARG001 (made by then)
+def entry(capture: Listener) -> ListeningProcess:  # noqa: ARG001 (made by then)
     (process,) = processes()
     return process
 
@@ -49,7 +49,7 @@ def _train(capture: Listener, steps: int) -> None:
         capture.step()
 
 
-def _ask(entry: Process, folder: Path, name: str = "1", settings: RecordingSettings = SHORT) -> None:
+def _ask(entry: ListeningProcess, folder: Path, name: str = "1", settings: RecordingSettings = SHORT) -> None:
     entry.post(Request(name, str(folder), settings))
 
 

@@ -98,8 +98,8 @@ HOOKS, STEPS, CAPTURE = "steptrace.launch.hooks", "steptrace.engine.steps", "ste
         (CAPTURE, "Listener.step", "StopIteration()"),
         (CAPTURE, "Listener.step", "BaseException()"),
         (CAPTURE, "Listener.__init__", "MemoryError()"),
-        (CAPTURE, "Process.take", "RecursionError()"),
-        (CAPTURE, "Process.publish", "SystemExit(3)"),
+        (CAPTURE, "ListeningProcess.take", "RecursionError()"),
+        (CAPTURE, "ListeningProcess.publish", "SystemExit(3)"),
         (HOOKS, "_is_loss", "TypeError()"),
         (HOOKS, "_batch_size", "SystemExit(3)"),
         (STEPS, "StepFinder.optimizer_begins", "ValueError()"),
@@ -116,7 +116,7 @@ def test_the_program_ends_as_it_would_alone(tmp_path: Path, module: str, name: s
     [
         (STEPS, "StepFinder.optimizer_begins", "signal"),
         (STEPS, "StepFinder.optimizer_begins", "signal of an object"),
-        (CAPTURE, "Process.publish", "signal"),
+        (CAPTURE, "ListeningProcess.publish", "signal"),
         (CAPTURE, "Path.is_file", "signal"),
     ],
 )
@@ -127,4 +127,4 @@ def test_an_error_that_a_signal_handler_of_the_program_raises_in_code_of_ours_re
 
 
 def test_a_program_that_survives_an_error_of_its_signal_handler_can_still_be_captured(tmp_path: Path) -> None:
-    assert run(tmp_path, CAPTURE, "Process.publish", "signal that the program survives") == 7
+    assert run(tmp_path, CAPTURE, "ListeningProcess.publish", "signal that the program survives") == 7

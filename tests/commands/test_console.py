@@ -9,9 +9,9 @@ import pytest
 
 from steptrace.commands import console
 from steptrace.commands.console import end_status, show, status
-from steptrace.words.lines import Line
+from steptrace.words.lines import TextLine
 
-LINES = [Line("answer", "answer"), "plain", Line("first", "first")]
+LINES = [TextLine("answer", "answer"), "plain", TextLine("first", "first")]
 SHOWN = argparse.Namespace(json=False)
 
 
@@ -61,7 +61,7 @@ def test_a_file_gets_plain_text_and_json_no_lines(capsys: pytest.CaptureFixture[
 
 def test_what_is_in_a_line_cannot_move_the_terminals_cursor() -> None:
     with terminal() as shown:
-        show(SHOWN, {}, [Line("a\x1b[2Jb", "answer")])
+        show(SHOWN, {}, [TextLine("a\x1b[2Jb", "answer")])
     assert "\x1b[2J" not in shown.getvalue()
 
 

@@ -20,7 +20,7 @@ from steptrace.documents.answers import ANSWERS_BY_KIND, CapturableProcess, Capt
 from steptrace.documents.comparison import ComparedResults
 from steptrace.engine.recording import WITH_TRACE, RecordingSettings
 from steptrace.exit_codes import ExitCode
-from steptrace.launch.capture import Process
+from steptrace.launch.capture import ListeningProcess
 
 REFERENCE = ROOT / "reports" / "reference" / "h100" / "masked_loss"
 PROGRAM = """
@@ -96,7 +96,7 @@ def test_results_folders_and_machines(answer: Any, tmp_path: Path) -> None:
 
 
 def test_a_capture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Any) -> None:
-    process = Process(pid=7, start="1", script="train.py", since=0.0, folder=str(tmp_path))
+    process = ListeningProcess(pid=7, start="1", script="train.py", since=0.0, folder=str(tmp_path))
     monkeypatch.setattr(capture, "processes", lambda: [process])
     monkeypatch.setattr(capture, "post", lambda *_: None)
     monkeypatch.setattr(capture, "wait", lambda *_: (next(iter(WITH_TRACE)), "3 steps"))

@@ -18,7 +18,7 @@ from documents import fill
 from figures import figures_in
 from processes import gone
 from steptrace.cli import main
-from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
+from steptrace.commands.measured import MeasuredProgram, on_gpu_command, spread, timing
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff
 from steptrace.documents.probe import RankRecord
@@ -333,12 +333,12 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
     assert not list((tmp_path / "user" / "capture").iterdir())
 
 
-def measured(*steps_ns: int, operators: Sequence[int] = ()) -> Measured:
+def measured(*steps_ns: int, operators: Sequence[int] = ()) -> MeasuredProgram:
     row = {"phase": "timed", "wait_ns": 0, "batches": 0, "backwards": 1, "samples": 0}
     rows = [row | {"step_ns": ns} for ns in steps_ns]
     rank = {"optimizers": [("SGD", 12)], "rows": rows, "operators": list(operators)}
     launched = Launched(0, None, (fill(RankRecord, rank),), Path("probe"))
-    return Measured(launched, fill(RunRecord, {"world_size": 1}), Path("run0"))
+    return MeasuredProgram(launched, fill(RunRecord, {"world_size": 1}), Path("run0"))
 
 
 def test_long_steps_are_printed_with_their_period_and_their_share_of_the_time() -> None:

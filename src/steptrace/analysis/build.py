@@ -35,11 +35,11 @@ from steptrace.trace.rows import TABLES
 from steptrace.trace.source import with_records
 from steptrace.trace.step_excerpt import step_excerpt
 
-modules_in("steptrace.analysis")  # each attaches what it computes to the registry
+modules_in("steptrace.analysis")  # each module registers its computations
 
 
 def write_tables(trace: Trace, folder: Path) -> None:
-    """Write every table to `folder/<name>.parquet`; of a large one only what is read from it is then remembered."""
+    """Write every table to `folder/<name>.parquet`. A large one is forgotten as soon as possible."""
     if len(trace.memory):
         write_all({"memory_blocks": memory_blocks(trace)}, folder)
     write_all({name: getattr(trace, name) for name in TABLES}, folder)
@@ -48,7 +48,7 @@ def write_tables(trace: Trace, folder: Path) -> None:
     kernel_nodes(trace)
     module_calls(trace)
     operator_times(trace)
-    forget(trace, call_tree)  # what is left needs its memory
+    forget(trace, call_tree)  # the remaining tables need its memory
     readers = registry.readers()
     for name, compute in registry.other_tables().items():
         write_all({name: compute(trace)}, folder)
@@ -182,7 +182,7 @@ def _repeated_ranks(traces: Sequence[Trace]) -> str | None:
 
 
 def summarize_trace(trace: Trace) -> TraceSummary:
-    """One entry of `traces` in summary.json: what the trace is of, and all that the registry computes of it."""
+    """One entry of `traces` in summary.json: facts about the trace, and everything that the registry computes."""
     device = trace.device
     unprofiled = unprofiled_steps(trace)
     kinds = steps_alike(trace)

@@ -52,7 +52,7 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
 def copies(trace: Trace) -> pd.DataFrame:
     """The kinds of copies with their bytes, time and rates, the most time first (table `copies`).
 
-    Those that are of no step count in the rates alone.
+    Copies that belong to no step count only in the rates.
     """
     series = dict(iter(copy_rates(trace).groupby(["device", "kind"])))
     copied = _copies(trace)

@@ -24,7 +24,7 @@ _KEYS = ["file", "line", "function", "op", "label"]
 
 
 def why_no_stretches(trace: Trace) -> Absence | None:
-    """The code of what a trace without such stretches lacks; None if its steps have no stretch."""
+    """Why the table is empty: the code of what the trace lacks; None if the steps simply have no stretch."""
     return None if len(_steps_with_operators(trace)) else "no_steps_with_operators"
 
 

@@ -19,7 +19,7 @@ _SUMS = ("count", "ns", "ideal_ns", "slowest_ns", "flop", "bytes")
 
 
 def why_no_roofline(trace: Trace) -> Absence:
-    """The code of what a trace with GPU work lacks if its table `roofline` is empty."""
+    """Why the table `roofline` is empty: the code of what a trace with GPU work lacks."""
     name = trace.meta.device_name(trace.device)
     if name is None:
         return "no_gpu_name"

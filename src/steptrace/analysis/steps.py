@@ -92,7 +92,7 @@ def unprofiled_steps(trace: Trace) -> Unprofiled | None:
 
 @once
 def steps_alike(trace: Trace) -> "Alike":
-    """The kinds of the steps before the trace, and those that its own steps are of."""
+    """The kinds of the steps before the trace, and the kinds of its own steps."""
     first_ns = int(trace.steps["ts"].iloc[0]) if len(trace.steps) else 0
     left_out = sum(step.start_ns < first_ns for step in trace.meta.records.left_out)
     return alike(unprofiled_steps(trace), lengths_ns(trace), left_out=left_out)
@@ -156,7 +156,7 @@ class Alike:
 
 
 def alike(unprofiled: Unprofiled | None, profiled_ns: Sequence[int], *, left_out: int = 0) -> Alike:
-    """The kinds of the unprofiled steps, and those that the profiled ones are of.
+    """The kinds of the unprofiled steps, and the kinds of the profiled ones.
 
     Args:
         unprofiled: the times of the steps before the trace, None where none were timed.

@@ -102,7 +102,7 @@ _PART: Final = ("label", "phase")
 def _in_main_part(costs: pd.DataFrame) -> pd.DataFrame:
     """`sync_costs` with one part of the step for all syncs of a line, that of most of them.
 
-    The backward pass stays apart, and so do labels within a part, and syncs without a line, which nothing else tells.
+    Three kinds stay apart: syncs of the backward pass, of labels within a part, and those without a line.
     """
     is_backward = costs["phase"] == "backward"
     label = costs["label"].where(~costs["label"].isin(HOST_PARTS) | costs["file"].isna())

@@ -18,7 +18,7 @@ from steptrace.exit_codes import ExitCode
 from steptrace.files import write_bytes
 from steptrace.format import plural, size_bytes
 from steptrace.output_folder import OutputFolder, folder_named_after
-from steptrace.words.lines import Line
+from steptrace.words.lines import TextLine
 
 if TYPE_CHECKING:
     from steptrace.documents.quality import CheckCode
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise SteptraceError("--step needs --excerpt", next_step="add --excerpt FILE.json.gz")
     if are_snapshots(arguments.trace):
         return _run_snapshots(arguments, out)
-    lines: list[str | Line] = []
+    lines: list[str | TextLine] = []
     with OutputFolder(out, (*ANALYSIS, *SNAPSHOTS), by="steptrace analyze") as folder:
         options = {"limit": arguments.limit, "counters": arguments.counters, "for_page": not arguments.no_report}
         summary = write_analysis(arguments.trace, folder, **options, bus_bytes_per_s=arguments.bandwidth)

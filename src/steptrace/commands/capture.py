@@ -24,7 +24,7 @@ from steptrace.errors import CaptureError
 from steptrace.exit_codes import ExitCode
 from steptrace.files import decode_json, read_bytes
 from steptrace.format import clipped, columns, plural, rough_duration
-from steptrace.launch.capture import ALL_RANKS_FILE, JobRequest, Process, processes
+from steptrace.launch.capture import ALL_RANKS_FILE, JobRequest, ListeningProcess, processes
 from steptrace.output_folder import require_empty
 
 _POLL_S: Final = 0.05
@@ -95,7 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _capture_all(arguments: argparse.Namespace, process: Process, folder: Path, settings: RecordingSettings) -> int:
+def _capture_all(
+    arguments: argparse.Namespace, process: ListeningProcess, folder: Path, settings: RecordingSettings
+) -> int:
     """Ask all ranks of a job, wait for their traces, and return the exit code."""
     request = Request(f"{time.time_ns()}-{os.getpid()}", str(folder), settings)
     ranks = process.world_size
@@ -135,7 +137,7 @@ def _capture_all(arguments: argparse.Namespace, process: Process, folder: Path, 
     return ExitCode.DONE
 
 
-def _post_to_all(process: Process, request: Request) -> JobRequest:
+def _post_to_all(process: ListeningProcess, request: Request) -> JobRequest:
     """Ask all ranks of a process's job; `CaptureError` if they could not read what is asked."""
     try:
         Path(request.folder).mkdir(parents=True, exist_ok=True)
@@ -152,7 +154,7 @@ def _post_to_all(process: Process, request: Request) -> JobRequest:
     return to_all
 
 
-def _answers_of_all(process: Process, request: JobRequest) -> dict[int, tuple[str, str]]:
+def _answers_of_all(process: ListeningProcess, request: JobRequest) -> dict[int, tuple[str, str]]:
     """The state and message of each rank that has answered.
 
     The wait ends when all have, or when the process has ended. It also ends some time after the first answer, or after
@@ -177,7 +179,7 @@ def _answers_of_all(process: Process, request: JobRequest) -> dict[int, tuple[st
         time.sleep(_POLL_S)
 
 
-def find(pid: int) -> Process:
+def find(pid: int) -> ListeningProcess:
     """The process with this number; `CaptureError` if it cannot be captured."""
     for process in processes():
         if process.pid == pid:
@@ -190,7 +192,7 @@ def find(pid: int) -> Process:
     )
 
 
-def post(process: Process, folder: Path, settings: RecordingSettings) -> Request:
+def post(process: ListeningProcess, folder: Path, settings: RecordingSettings) -> Request:
     """Ask a process to record into `folder`, which is made; `CaptureError` if that cannot be done."""
     request = Request(f"{time.time_ns()}-{os.getpid()}", str(folder), settings)
     try:
@@ -211,7 +213,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def wait(process: Process, request: Request) -> tuple[str, str]:
+def wait(process: ListeningProcess, request: Request) -> tuple[str, str]:
     """A request's final state and a message. An interrupt and SIGTERM withdraw it."""
     with _ended_by_sigterm():
         try:
@@ -233,14 +235,14 @@ def wait(process: Process, request: Request) -> tuple[str, str]:
             raise
 
 
-def _folder(out: Path | None, process: Process) -> Path:
+def _folder(out: Path | None, process: ListeningProcess) -> Path:
     if out is None:
         return Path(process.folder) / f"{datetime.now():%Y%m%d-%H%M%S.%f}-pid{process.pid}"
     require_empty(out)
     return out.absolute()
 
 
-def _listed(running: Sequence[Process]) -> str:
+def _listed(running: Sequence[ListeningProcess]) -> str:
     rows = [["pid", "rank", "steps", "running", "state", "script"]]
     for process in running:
         rank = "-" if process.world_size == 1 else f"{process.rank} of {process.world_size}"

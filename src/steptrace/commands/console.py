@@ -16,7 +16,7 @@ import msgspec
 
 from steptrace.errors import SteptraceError, next_step_of
 from steptrace.format import printable, rough_duration
-from steptrace.words.lines import Line, Look
+from steptrace.words.lines import Look, TextLine
 
 #: The longest time that an option takes: a year.
 _MOST_MINUTES: Final = 525_600
@@ -67,7 +67,7 @@ def batches(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
 
 
-def show(arguments: argparse.Namespace, document: Any, text: str | Sequence[str | Line]) -> None:
+def show(arguments: argparse.Namespace, document: Any, text: str | Sequence[str | TextLine]) -> None:
     """Print a command's result: `document`, one of `documents.answers`, with `--json`, and otherwise `text`.
 
     Lines with a role have a colour on a terminal.
@@ -77,7 +77,7 @@ def show(arguments: argparse.Namespace, document: Any, text: str | Sequence[str 
         print(json.dumps(msgspec.to_builtins(document), indent=2), flush=True)  # noqa: T201
         return
     lines = [text] if isinstance(text, str) else text
-    shown = (_in_colour(line) if isinstance(line, Line) else printable(line) for line in lines)
+    shown = (_in_colour(line) if isinstance(line, TextLine) else printable(line) for line in lines)
     print("\n".join(shown), flush=True)  # noqa: T201
 
 
@@ -85,7 +85,7 @@ def show(arguments: argparse.Namespace, document: Any, text: str | Sequence[str 
 _LOOKS: Final[Mapping[Look, str]] = {"answer": "1", "first": "1;32", "note": "2"}
 
 
-def _in_colour(line: Line) -> str:
+def _in_colour(line: TextLine) -> str:
     look, text = _LOOKS.get(line.look), printable(line.text)
     return text if look is None or not has_colour(sys.stdout) else f"\x1b[{look}m{text}\x1b[0m"
 
@@ -100,7 +100,7 @@ _status_shown = False
 
 
 def status(text: str) -> None:
-    """Show on a terminal what is going on, in a line that the next one replaces; do nothing elsewhere."""
+    """Show progress on a terminal, in a line that the next one replaces; do nothing if stderr is no terminal."""
     global _status_shown
     if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         print(f"\r\x1b[2Ksteptrace: {printable(text)}", end="", file=sys.stderr, flush=True)  # noqa: T201

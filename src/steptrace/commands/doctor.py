@@ -81,7 +81,7 @@ def _lines(checks: list[Check]) -> list[str]:
 def _studies() -> list[dict[str, Any]]:
     """The studies that can be named in this folder: those of the project, and those that come with steptrace."""
     project, default = Project.here(), list[str]()
-    with contextlib.suppress(SteptraceError):  # the workflow reports what is wrong with its settings
+    with contextlib.suppress(SteptraceError):  # the workflow reports errors in its settings
         default = read_settings(project, {}).studies
     studies = []
     for name, file in sorted(project.study_files.items()):

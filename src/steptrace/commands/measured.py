@@ -33,7 +33,7 @@ _ON_CPU: Final = re.compile(r"--?(no[-_](cuda|gpu|accel)|(use[-_])?cpu)\Z")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredProgram:
     """One run of the program."""
 
     launched: Launched
@@ -74,7 +74,7 @@ def spread(times: Sequence[float]) -> tuple[float, float]:
     return ends[0], ends[-1]
 
 
-def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
+def timing(measured: MeasuredProgram, summary: "Summary | None" = None) -> list[str]:
     """The lines on the step time with its spread, the kinds of steps, the parts of a step, and the wait for data.
 
     `summary`: of its traces, for the syncs of each kind.
@@ -109,7 +109,7 @@ def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     return lines
 
 
-def _kinds(measured: Measured, syncs: Sequence[float | None]) -> list[str]:
+def _kinds(measured: MeasuredProgram, syncs: Sequence[float | None]) -> list[str]:
     """A line for each kind of steps, and how to see more of them; `syncs`: each kind's, where they were measured."""
     kinds = measured.kinds
     if len(kinds) < _SEVERAL:
@@ -135,7 +135,7 @@ def _are_uneven(times: Sequence[float]) -> bool:
 
 
 def _of_one_kind(times: Sequence[float], operators: Sequence[int]) -> str:
-    """What more steps would show if the timed ones are of one kind, judged by them and by earlier steps' operators."""
+    """Advice on more steps if all timed steps are of one kind, by their times and by earlier steps' operators."""
     rare = [operators[number] for number in unusual(operators)]
     if len(rare) == 1:
         usual = fmt.count(statistics.mode(operators))

@@ -38,7 +38,7 @@ from steptrace.words.budget import (
     over_in_words,
     syncs_within_in_words,
 )
-from steptrace.words.lines import Line
+from steptrace.words.lines import TextLine
 
 #: The options that apply only to programs, with their defaults.
 _PROGRAM_OPTIONS: Final[dict[str, Any]] = {"steps": None, "warmup": WARMUP, "devices": None, "compile": False}
@@ -215,9 +215,9 @@ def _lines(
     arguments: argparse.Namespace,
     study: str | None,
     baselines: Baselines | None,
-) -> list[str | Line]:
+) -> list[str | TextLine]:
     """The lines on every program that ran on the virtual GPU; of a study a table of all variants comes first."""
-    lines: list[str | Line] = []
+    lines: list[str | TextLine] = []
     known = {
         program.shown: (program.prediction, estimates.get(program.name, ()))
         for program in followed
@@ -225,7 +225,7 @@ def _lines(
     }
     if study is not None and known:
         head, *rest = study_lines(study, known, None if baselines is None else baselines.shown)
-        lines += [Line(head, "answer"), *rest]
+        lines += [TextLine(head, "answer"), *rest]
     for shown, (prediction, estimated) in known.items():
         head, *rest = text_of(
             shown,
@@ -235,7 +235,7 @@ def _lines(
             most=_MOST_PLACES,
             advice=instead(not_allowed(prediction, arguments.allow)) if study is None else [],
         )
-        lines += [*([""] if lines else []), Line(head, "answer"), *rest]
+        lines += [*([""] if lines else []), TextLine(head, "answer"), *rest]
     return lines
 
 

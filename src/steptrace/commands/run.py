@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from steptrace.commands.analyze import ANALYSIS, step_excerpt_in, write_analysis
 from steptrace.commands.console import gpu_names, minutes, not_negative, positive, say, show, warn, writing_to
 from steptrace.commands.estimates import estimates
-from steptrace.commands.measured import Measured, of_traces, on_gpu_command, timing
+from steptrace.commands.measured import MeasuredProgram, of_traces, on_gpu_command, timing
 from steptrace.commands.prediction_text import text_of
 from steptrace.documents.answers import MeasuredKind, RunAnswer, predict_answer
 from steptrace.documents.estimate import Estimate
@@ -29,7 +29,7 @@ from steptrace.launch.settings import LaunchSettings
 from steptrace.output_folder import OutputFolder, refuse_other_than_folder
 from steptrace.run_folder import PREDICTION_FILE, write_document
 from steptrace.words.compilations import compilation_lines
-from steptrace.words.lines import Line
+from steptrace.words.lines import TextLine
 
 #: The folder of memory snapshots in a result.
 _SNAPSHOTS: Final = "snapshots/"
@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
         with writing_to(folder.path):
             record = write_results(launched, staged, program)
             # Earlier results are removed only now that this call has some: a typo in the command costs nothing.
-            measured = Measured(launched, record, folder.put(staged, "run0"))
+            measured = MeasuredProgram(launched, record, folder.put(staged, "run0"))
             folder.remove_earlier(PREDICTION_FILE, *ANALYSIS, *([] if snapshots else [_SNAPSHOTS]))
     _warn_of_fault(launched, fault_report)
     on_gpu = measured.record.device == "cuda"
@@ -188,7 +188,7 @@ def _warn_of_fault(launched: Launched, report: str | None) -> None:
 
 
 def _say(
-    measured: Measured,
+    measured: MeasuredProgram,
     folder: OutputFolder,
     arguments: argparse.Namespace,
     predicted: _Predicted | None,
@@ -202,7 +202,7 @@ def _say(
     on_gpu = measured.record.device == "cuda"
     if traces:
         summary = write_analysis(traces, folder, on_gpu=on_gpu)
-    lines: list[str | Line] = [f"steptrace: {command}", *timing(measured, summary)]
+    lines: list[str | TextLine] = [f"steptrace: {command}", *timing(measured, summary)]
     result = RunAnswer(
         run=str(measured.run_dir / "run.json"),
         step_ms=statistics.median(measured.steps_ms),
@@ -225,7 +225,7 @@ def _say(
         with writing_to(folder.path):
             excerpt = step_excerpt_in(folder)
             trace_page.write(summary, folder.file("report.html"), command, predicted, excerpt)
-        lines += [Line(f"  {line.text}", line.look) for line in answer(summary, predicted)]
+        lines += [TextLine(f"  {line.text}", line.look) for line in answer(summary, predicted)]
         lines.append(str(out / "report.html"))
     if predicted is not None:
         # `--steps` of `run` is of measured steps: more predicted ones need the other command.

@@ -27,9 +27,9 @@ def useless(
 
 
 def unfollowed(branches: Iterable[PredictedBranch], steps: int, allow: Sequence[str]) -> list[PredictedBranch]:
-    """The branches on a step counter that come round less often than in so many steps, and that `allow` does not name.
+    """The branches on a step counter whose period is longer than `steps`, and that `allow` does not name.
 
-    What the program does there may not have been seen. `allow` is that of `over_budget`.
+    Their code may not have been seen. `allow` is as in `over_budget`.
     """
     return [
         branch

@@ -1,25 +1,25 @@
-"""What the source of a study states, beside our own count: kernels that the work of a label launches."""
+"""Checks claims of a study's source: the number of kernels that it states for a label, beside our own count."""
 
 from collections.abc import Mapping
 
 from msgspec.structs import asdict
 
 from steptrace.compare.explain import followed_prediction
-from steptrace.compare.load import Study, Variant
+from steptrace.compare.load import LoadedStudy, LoadedVariant
 from steptrace.documents.comparison import CheckedClaim
 from steptrace.documents.run import Claim
 from steptrace.documents.variant import VariantResult
 
 
-def checked_claims(study: Study, results: Mapping[str, VariantResult]) -> tuple[CheckedClaim, ...]:
-    """The claims of a study's file, each with what was counted: in the variant's trace, else in its prediction."""
+def checked_claims(study: LoadedStudy, results: Mapping[str, VariantResult]) -> tuple[CheckedClaim, ...]:
+    """The claims of a study's file with our counts, by the variant's trace, or by its prediction if it has no trace."""
     variants = {variant.name: variant for variant in study.variants}
     return tuple(
         _checked(claim, results.get(claim.variant), variants.get(claim.variant)) for claim in study.plan.claims
     )
 
 
-def _checked(claim: Claim, result: VariantResult | None, variant: Variant | None) -> CheckedClaim:
+def _checked(claim: Claim, result: VariantResult | None, variant: LoadedVariant | None) -> CheckedClaim:
     measured = None if result is None else launched_per_step(result, claim.label)
     if measured is not None:
         return CheckedClaim(**asdict(claim), counted=measured, basis="measured")

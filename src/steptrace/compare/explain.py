@@ -20,7 +20,7 @@ import pandas as pd
 from msgspec.structs import replace
 
 from steptrace.analysis.input import verdict_on
-from steptrace.compare.load import Measured, Variant, error_of, error_without_process
+from steptrace.compare.load import LoadedVariant, MeasuredRun, error_of, error_without_process
 from steptrace.documents.compiled import WITHOUT_BREAKS
 from steptrace.documents.equivalence import EquivalenceResult
 from steptrace.documents.estimate import Estimate
@@ -59,26 +59,26 @@ _PLACE = Place.__struct_fields__
 _Item = TypeVar("_Item")
 
 
-def trace_of(variant: Variant) -> TraceSummary | None:
+def trace_of(variant: LoadedVariant) -> TraceSummary | None:
     """`trace` of comparison.json: rank 0's traces of the runs as one, without pictures; None without any."""
     if not variant.traces:
         return None
     return replace(over_runs(variant.traces), findings=(), timeline=None)
 
 
-def ranks_of(variant: Variant) -> Ranks | None:
-    """`ranks` of comparison.json: what all ranks' traces say together, of the runs that have it as one."""
+def ranks_of(variant: LoadedVariant) -> Ranks | None:
+    """`ranks` of comparison.json: the comparison of all ranks, combined over the runs that have one."""
     ranks = [run.summary.ranks for run in variant.measured if run.summary is not None and run.summary.ranks is not None]
     return replace(over_runs(ranks), findings=()) if ranks else None
 
 
-def communication(variant: Variant) -> Communication | None:
+def communication(variant: LoadedVariant) -> Communication | None:
     """`communication` of comparison.json; None for a variant that trains in one process."""
     records = _recorded(variant, read_communication)
     return over_runs(records) if records else None
 
 
-def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
+def figures(variant: LoadedVariant, trace: TraceSummary | None) -> dict[str, Any]:
     """The single figures of comparison.json that come from profiled windows, from NVML and from the runs' records."""
     runs = variant.measured
     return {
@@ -99,8 +99,8 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
     }
 
 
-def compiled_figures(variant: Variant) -> CompiledFigures | None:
-    """`compiled` of comparison.json, by the runs' records or else by the prediction; None without compiled code."""
+def compiled_figures(variant: LoadedVariant) -> CompiledFigures | None:
+    """`compiled` of comparison.json, by the runs or, if no run compiled anything, by the prediction; or None."""
     found = [run.record.compiled for run in variant.measured if run.record.compiled is not None]
     if found:
         return CompiledFigures(
@@ -124,13 +124,13 @@ def compiled_figures(variant: Variant) -> CompiledFigures | None:
     )
 
 
-def _joules_per_step(run: Measured) -> float | None:
+def _joules_per_step(run: MeasuredRun) -> float | None:
     """The energy of a mean step; None where NVML did not say the power."""
     power_w = (run.record.nvml or {}).get("power_w")
     return None if power_w is None else power_w * run.times.mean_ns * 1e-9
 
 
-def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str, Any], list[Note]]:
+def sync_figures(variant: LoadedVariant, trace: TraceSummary | None) -> tuple[dict[str, Any], list[Note]]:
     """The keys `syncs` and `predicted_...` of a variant in comparison.json, and notes.
 
     Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
@@ -191,13 +191,13 @@ def equivalence(variant_dir: Path) -> Equivalence:
     return Equivalence(**{name: getattr(result, name) for name in names})
 
 
-def memory_of(variant: Variant) -> RunMemory | None:
+def memory_of(variant: LoadedVariant) -> RunMemory | None:
     """`memory` of a variant in comparison.json: its runs' records as one; None without any."""
     records = _recorded(variant, read_memory)
     return over_runs(records) if records else None
 
 
-def _recorded(variant: Variant, read: Callable[[Path], _Item | None]) -> list[_Item]:
+def _recorded(variant: LoadedVariant, read: Callable[[Path], _Item | None]) -> list[_Item]:
     """The records of the measured runs; a record that cannot be read is left out, as step times do not need it."""
     records = []
     for run in variant.runs:
@@ -207,7 +207,7 @@ def _recorded(variant: Variant, read: Callable[[Path], _Item | None]) -> list[_I
     return records
 
 
-def estimates(variants: Sequence[Variant], gpus: Sequence[Gpu]) -> dict[str, tuple[Estimate, ...]]:
+def estimates(variants: Sequence[LoadedVariant], gpus: Sequence[Gpu]) -> dict[str, tuple[Estimate, ...]]:
     """The estimates of each variant for each GPU, compared with those of its baseline.
 
     A variant has none if its step could not be followed; its `syncs` say why.
@@ -251,7 +251,7 @@ def _median_ms(items: Sequence[_Item], ns: Callable[[_Item], float | None]) -> f
     return _median_of(items, lambda item: None if (value := ns(item)) is None else value / NS_PER_MS)
 
 
-def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
+def _synced_sections(runs: Sequence[MeasuredRun]) -> dict[str, float] | None:
     """Milliseconds of each section in the pass with a sync around it: median over steps, then over runs."""
     tables = [run.sections for run in runs if run.sections is not None]
     if not tables:
@@ -263,7 +263,7 @@ def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
     }
 
 
-def _warned(variant: Variant) -> float | None:
+def _warned(variant: LoadedVariant) -> float | None:
     """The syncs per step that PyTorch's own check warned of: the median of the runs that used it."""
     return _median_of(_recorded(variant, read_warned_syncs), lambda warned: warned.per_step)
 
@@ -290,7 +290,7 @@ def _prediction(variant_dir: Path) -> tuple[PredictedStep | None, list[Note]]:
 _LOADING: Final = ("fetch", "collate", "pin", "copy")
 
 
-def input_figures(variant: Variant) -> LoaderWait | None:
+def input_figures(variant: LoadedVariant) -> LoaderWait | None:
     """`input` of a variant: medians over its runs, None for figures that no run measured.
 
     `wait_ms` and `step_ms` are means over the same unprofiled steps, so that `share` (0 to 1) is `counted_ms` over
@@ -312,13 +312,13 @@ def input_figures(variant: Variant) -> LoaderWait | None:
     )
 
 
-def _counted(run: Measured, wait: float | None) -> float | None:
+def _counted(run: MeasuredRun, wait: float | None) -> float | None:
     """The part of a wait that counts."""
     part = _idle_part(run)
     return None if part is None or wait is None else part * wait
 
 
-def _idle_part(run: Measured) -> float | None:
+def _idle_part(run: MeasuredRun) -> float | None:
     """The part of the wait that counts: with a GPU as the trace says, and all of it without one."""
     if not _on_gpu(run):
         return 1.0
@@ -328,11 +328,11 @@ def _idle_part(run: Measured) -> float | None:
     return traced.gpu_idle_wait_ns / traced.wait_ns
 
 
-def _on_gpu(run: Measured) -> bool:
+def _on_gpu(run: MeasuredRun) -> bool:
     return run.record.device == "cuda"
 
 
-def _breakdown(variant: Variant) -> LoadingParts | None:
+def _breakdown(variant: LoadedVariant) -> LoadingParts | None:
     """Milliseconds a batch in each part of loading; None without such a pass."""
     tables = _recorded(variant, lambda folder: read_rows(folder, InputOfRun))
     if not tables:

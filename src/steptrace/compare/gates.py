@@ -69,7 +69,7 @@ def outcomes(comparison: Comparison, gates: Gates) -> list[GateOutcome]:
 
 
 def _named(name: str, variants: Sequence[VariantResult]) -> list[VariantResult]:
-    """The variants that a gate is about: of a name that the study's matrix multiplies, all of its cells."""
+    """The variants that a gate names. A name that the matrix multiplies stands for the variants of all cells."""
     if name == EVERY_VARIANT:
         return list(variants)
     same = [variant for variant in variants if variant.name == name]
@@ -293,7 +293,7 @@ def _error(value: float | None) -> str:
 
 
 def ending(verdict: Verdict, folder: Path) -> str | None:
-    """Return the last line of a run that only gates made fail: how many are broken, and where that stands.
+    """Return the last line for a workflow that failed only by its gates: their number, and where to read about them.
 
     Args:
         verdict: the verdict on it.

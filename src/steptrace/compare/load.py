@@ -37,8 +37,8 @@ _WORST_FIRST: Final[tuple[VariantStatus, ...]] = ("out of memory", "failed", "ki
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a run that got to its end measured. Arrays have one entry a step.
+class MeasuredRun:
+    """The measurements of a complete run. Arrays have one entry for each step.
 
     `loader_wait_ns` belongs to the counted steps of `times`, None if a step's is not known; `profiled_ns` are the step
     times of the profiled window; `sections` is the table `SectionOfRun`, if the run had a pass that times sections.
@@ -69,20 +69,20 @@ class Measured:
 
 @dataclass(frozen=True)
 class Run:
-    """One repeat of a variant: how it ended and, if it ended well, what it measured."""
+    """One repeat of a variant: how it ended, and its measurements if it ended well."""
 
     repeat: int
     path: Path
     status: VariantStatus
     error: ProcessError | None
-    measured: Measured | None = None
+    measured: MeasuredRun | None = None
     notes: tuple[Note, ...] = ()
     started_at: datetime | None = None
     ended_at: datetime | None = None
 
 
 @dataclass(frozen=True)
-class Variant:
+class LoadedVariant:
     """One variant of a study with its runs."""
 
     plan: PlannedVariant
@@ -100,7 +100,7 @@ class Variant:
         return self.plan.baseline
 
     @property
-    def measured(self) -> tuple[Measured, ...]:
+    def measured(self) -> tuple[MeasuredRun, ...]:
         """The measurements of the runs that have any, in the order of the repeats."""
         return tuple(run.measured for run in self.runs if run.measured is not None)
 
@@ -116,14 +116,14 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Study:
+class LoadedStudy:
     """A study with all of its variants and their runs."""
 
     plan: PlannedStudy
-    variants: tuple[Variant, ...]
+    variants: tuple[LoadedVariant, ...]
 
 
-def load_study(study_dir: Path) -> Study:
+def load_study(study_dir: Path) -> LoadedStudy:
     """Read `results/<study>/`.
 
     Args:
@@ -133,12 +133,12 @@ def load_study(study_dir: Path) -> Study:
         RecordError: its study.json is missing or lacks something.
     """
     plan = read(study_dir / STUDY_FILE, PlannedStudy, next_step="delete the file; the workflow writes it anew")
-    return Study(plan, tuple(_load_variant(study_dir / variant.name, variant, plan) for variant in plan.variants))
+    return LoadedStudy(plan, tuple(_load_variant(study_dir / variant.name, variant, plan) for variant in plan.variants))
 
 
-def _load_variant(path: Path, variant: PlannedVariant, study: PlannedStudy) -> Variant:
+def _load_variant(path: Path, variant: PlannedVariant, study: PlannedStudy) -> LoadedVariant:
     runs = (load_run(path / f"run{k}", k, variant.digest) for k in range(study.repeats))
-    return Variant(variant, path, tuple(runs))
+    return LoadedVariant(variant, path, tuple(runs))
 
 
 def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
@@ -171,19 +171,19 @@ def error_without_process(status: str, message: str | None) -> ProcessError:
     return ProcessError(status=status, exit_code=None, signal=None, error=message, log_tail=())
 
 
-def first_measured(variants: Sequence[Variant]) -> Measured | None:
+def first_measured(variants: Sequence[LoadedVariant]) -> MeasuredRun | None:
     """The first measured run of the study."""
     return next((measured for variant in variants for measured in variant.measured), None)
 
 
-def _load_measured(run_dir: Path) -> Measured:
+def _load_measured(run_dir: Path) -> MeasuredRun:
     steps = read_steps(run_dir)
     timed = steps[steps["phase"] == "timed"]
     step_ns, waits = timed["step_ns"].to_numpy(np.int64), timed["loader_wait_ns"]
     if not (step_ns > 0).any() or (step_ns <= 0).any():
         raise RecordError("run has no timed step, or one without a duration", where=run_dir)
     times = run_times(step_ns)
-    return Measured(
+    return MeasuredRun(
         record=read_run(run_dir),
         times=times,
         loader_wait_ns=None if waits.isna().any() else waits.to_numpy(np.int64)[times.warmup_left_out :],
@@ -193,7 +193,7 @@ def _load_measured(run_dir: Path) -> Measured:
     )
 
 
-def _with_summary(run: Run, measured: Measured) -> Run:
+def _with_summary(run: Run, measured: MeasuredRun) -> Run:
     """The run with the summary of its trace, or with a warning: step times count without it too."""
     summary: Summary | None = None
     reason = None

@@ -39,7 +39,7 @@ _OTHER_ROUNDS: Final = 1_000_000
 
 
 def compare_results(results: Sequence[tuple[str, Comparison]]) -> ComparedResults:
-    """Results of a study, each with its file, in this order: their step times, and what changed from each to the next.
+    """The comparison of several results of a study: their step times, and the changes from each to the next.
 
     Raises:
         RecordError: they are of different studies, or two that follow each other share no variant.
@@ -77,7 +77,7 @@ def _result(file: str, comparison: Comparison) -> Result:
 
 
 def change(before: Comparison, now: Comparison) -> Change:
-    """What changed from one result of a study to another.
+    """The changes from one result of a study to another.
 
     Raises:
         RecordError: they are of different studies, or share no variant.

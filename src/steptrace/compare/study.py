@@ -1,9 +1,8 @@
 """Makes the comparison of a study: everything in `comparison.json` except the findings.
 
-Which syncs a variant removes and adds against its baseline: a site is the same if file, line and all else that is known
-of it agree; of the rest, sites with the same operator, label, phase and kind are taken for the same site on another
-line. What a trace measured is compared with what a trace measured, else a prediction with a prediction, never one with
-the other.
+It also says which syncs a variant removes and adds against its baseline. Two sites are the same if all their fields
+agree. Among the remaining sites, those with the same operator, label, phase and kind count as one site that has moved
+to another line. Measured sites are compared with measured ones, or predicted sites with predicted ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from steptrace.compare.explain import (
     sync_figures,
     trace_of,
 )
-from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
+from steptrace.compare.load import LoadedStudy, LoadedVariant, Run, first_measured, load_study
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
@@ -78,13 +77,13 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
     return replace(comparison, alike=alike(study, comparison))
 
 
-def _measured_at(study: Study) -> str | None:
+def _measured_at(study: LoadedStudy) -> str | None:
     """When the last of the measured runs started."""
     runs = (run for variant in study.variants for run in variant.runs if run.measured is not None)
     return max((run.started_at.isoformat() for run in runs if run.started_at is not None), default=None)
 
 
-def _environments_differ(study: Study) -> dict[str, tuple[Any, ...]]:
+def _environments_differ(study: LoadedStudy) -> dict[str, tuple[Any, ...]]:
     """The keys of the environment that are not the same in all measured runs, each with the values that there are."""
     environments = [asdict(run.record.environment) for variant in study.variants for run in variant.measured]
     values = (
@@ -93,8 +92,8 @@ def _environments_differ(study: Study) -> dict[str, tuple[Any, ...]]:
     return {key: of_key for key, of_key in values.items() if len(of_key) > 1}
 
 
-def _variants(study: Study, timings: Mapping[str, Timing], gpus: Sequence[Gpu]) -> tuple[VariantResult, ...]:
-    """Every variant by itself, and then against its baseline."""
+def _variants(study: LoadedStudy, timings: Mapping[str, Timing], gpus: Sequence[Gpu]) -> tuple[VariantResult, ...]:
+    """The results of all variants, each compared with its baseline."""
     of_gpus = estimates(study.variants, gpus)
     entries = {
         variant.name: _variant(variant, timings[variant.name], of_gpus[variant.name]) for variant in study.variants
@@ -103,7 +102,7 @@ def _variants(study: Study, timings: Mapping[str, Timing], gpus: Sequence[Gpu]) 
 
 
 def _against_baseline(entry: VariantResult, baseline: VariantResult | None) -> VariantResult:
-    """The entry of a variant with what it changes against its baseline."""
+    """The entry of a variant, with its differences from the baseline."""
     if baseline is None or baseline is entry:
         return entry
     basis = basis_of(baseline.syncs, entry.syncs)
@@ -114,7 +113,7 @@ def _against_baseline(entry: VariantResult, baseline: VariantResult | None) -> V
 
 
 def _measured_sites(variant: VariantResult) -> list[SyncSite]:
-    """The sites of a variant's traces; of one that some runs lack the syncs per step over all runs."""
+    """The sites of a variant's traces. If only some runs have a site, its syncs per step are the mean over all runs."""
     trace = variant.trace
     if trace is None:
         return []
@@ -129,7 +128,7 @@ Basis = Literal["measured", "predicted"]
 
 
 def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
-    """The counts that both sides have: `measured`, else `predicted`; None if they have neither in common."""
+    """`measured` if both sides have measured counts, or `predicted` if both have predicted ones; otherwise None."""
     if baseline.measured_per_step is not None and variant.measured_per_step is not None:
         return "measured"
     if baseline.predicted_per_step is not None and variant.predicted_per_step is not None:
@@ -137,7 +136,7 @@ def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
     return None
 
 
-def _variant(variant: Variant, timing: Timing, estimated: tuple[Estimate, ...]) -> VariantResult:
+def _variant(variant: LoadedVariant, timing: Timing, estimated: tuple[Estimate, ...]) -> VariantResult:
     trace = trace_of(variant)
     syncs, sync_notes = sync_figures(variant, trace)
     # A trace without GPU work lacks no GPU work: nothing is said of its quality.
@@ -179,7 +178,7 @@ def _trace_notes(trace: TraceSummary) -> tuple[Note, ...]:
     return (*trace.quality.notes, *checks)
 
 
-def _samples_per_step(variant: Variant) -> int | None:
+def _samples_per_step(variant: LoadedVariant) -> int | None:
     """Samples that one step of all ranks takes, by the configuration of the runs; None without any."""
     for run in variant.measured:
         config = run.record.config
@@ -206,7 +205,7 @@ def _run(run: Run) -> RunResult:
     )
 
 
-def alike(study: Study, comparison: Comparison) -> tuple[str, ...]:
+def alike(study: LoadedStudy, comparison: Comparison) -> tuple[str, ...]:
     """The variants that are faster than their baseline and that these runs cannot tell from the fastest, with it.
 
     The simplest first: the fewest changes to the baseline, then the study's order. Empty without one that can be used.

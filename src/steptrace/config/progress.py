@@ -9,7 +9,7 @@ _FIRST_S: Final = 3.0
 _EVERY_S: Final = 10.0
 
 
-class Progress:
+class PlanProgress:
     """Counts finished pieces of work, and prints the count from time to time.
 
     Args:

@@ -22,12 +22,12 @@ from steptrace.config.digest import Cache, Code
 from steptrace.config.groups import group_files
 from steptrace.config.prepare import Prepared, prepared
 from steptrace.config.programs import ProgramVariant, compose_program, filled
-from steptrace.config.progress import Progress
+from steptrace.config.progress import PlanProgress
 from steptrace.config.resolved import GPU_CONFIG
 from steptrace.config.settings import Project, WorkflowSettings
 from steptrace.config.study_file import (
-    Cell,
     Entry,
+    MatrixCell,
     StudyFile,
     cells,
     check_distinct,
@@ -79,7 +79,7 @@ class Composer:
     cache: Cache
     _bases: Bases = field(default_factory=dict, repr=False)
     _checked: set[tuple[tuple[str, ...], ...]] = field(default_factory=set, repr=False)
-    _progress: Progress = field(default_factory=lambda: Progress("configurations composed"), repr=False)
+    _progress: PlanProgress = field(default_factory=lambda: PlanProgress("configurations composed"), repr=False)
 
     @cached_property
     def code(self) -> Code:
@@ -106,7 +106,7 @@ class Composer:
 
         return composed
 
-    def variant(self, file: StudyFile, entry: Entry, cell: Cell, scale: str, where: str) -> Composed:
+    def variant(self, file: StudyFile, entry: Entry, cell: MatrixCell, scale: str, where: str) -> Composed:
         """One variant in one cell of the matrix."""
         shared = [*file.overrides, *file.scales.get(scale, [])]
         if isinstance(entry, ProgramVariant):
@@ -115,7 +115,7 @@ class Composer:
             return Composed(config=compose_program(program, self.code, scale=scale, workdir=workdir, where=where))
         return self._training([*shared, *entry.overrides, *cell.overrides], scale, where)
 
-    def reference(self, file: StudyFile, baseline: Entry, cell: Cell, scale: str, where: str) -> Composed:
+    def reference(self, file: StudyFile, baseline: Entry, cell: MatrixCell, scale: str, where: str) -> Composed:
         """The configuration that variants are compared with.
 
         In a study of commands that is the baseline. In any other it is the float64 reference: the study's `reference`

@@ -162,7 +162,7 @@ def missing_packages(entry: Entry) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     """One combination of the matrix's values. Without a matrix there is one cell, which is empty.
 
     Attributes:
@@ -180,17 +180,17 @@ class Cell:
         return f"{variant}__{self.suffix}" if self.suffix else variant
 
 
-def cells(matrix: Mapping[str, list[Any]]) -> list[Cell]:
+def cells(matrix: Mapping[str, list[Any]]) -> list[MatrixCell]:
     """Every combination of a matrix's values."""
     lasts = [key.rpartition(".")[2] for key in matrix]
     labels = [key if lasts.count(last) > 1 else last for key, last in zip(matrix, lasts, strict=True)]
-    combined: list[Cell] = []
+    combined: list[MatrixCell] = []
     for values in itertools.product(*matrix.values()):
         texts = [_as_override(value) for value in values]
         safe = [_UNSAFE.sub("_", text).strip("_.") or "_" for text in texts]
         parts = [f"{label}-{text}" for label, text in zip(labels, safe, strict=True)]
         overrides = tuple(f"{key}={text}" for key, text in zip(matrix, texts, strict=True))
-        combined.append(Cell("__".join(parts), overrides, dict(zip(matrix, texts, strict=True))))
+        combined.append(MatrixCell("__".join(parts), overrides, dict(zip(matrix, texts, strict=True))))
     return combined
 
 

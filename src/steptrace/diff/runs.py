@@ -149,7 +149,7 @@ def _side(runs: ProgramRuns, traces: Sequence[TraceSummary], gpus: Sequence[Gpu]
 
 
 def _gpus_of(sides: Sequence[ProgramRuns]) -> list[Gpu]:
-    """The GPUs that the runs were asked to estimate, without those of a file of GPUs that is not here."""
+    """The GPUs to estimate, as the runs were asked; a GPU that is not known on this machine is left out."""
     gpus = []
     for name in dict.fromkeys(name for side in sides for name in _asked_for(side)):
         with suppress(ConfigError):

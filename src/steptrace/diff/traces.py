@@ -40,7 +40,7 @@ _TIMES: Final = {
     for column in columns_of(kind)
     if column.total and column.unit == "ns"
 }
-#: The programs count as different if kernels that the other side has by name take less than this share of the time.
+#: The programs count as different if kernels with names that both sides have take less than this share of the time.
 LEAST_ALIKE: Final = 0.25
 
 
@@ -145,7 +145,7 @@ def _row(change: RowPair[Any], name: str, renamed: Mapping[str, tuple[str, ...]]
 
 def _step(a: Side, b: Side) -> tuple[Pair, dict[str, Pair]]:
     """The mean step of each side, or the whole trace, and its parts, where both have the same kind."""
-    # Of communication waiting for other ranks is told apart where both sides hold several ranks' traces.
+    # Waiting for other ranks is a part of its own if both sides hold several ranks' traces.
     apart = all(
         trace.overview is not None and trace.overview.exposed_wait_ns is not None
         for side in (a, b)
@@ -197,7 +197,7 @@ def _described(side: Side) -> DiffSide:
 
 
 def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[RowChange]], *, whole: bool) -> DiffCause:
-    """How long a step takes on both sides, and what makes most of the difference: a part, and of `rows` that part's."""
+    """The step times of both sides, and the largest cause of their difference: a part, and a row of that part."""
     if step.a is None or step.b is None:
         return DiffCause(lacking="both" if step.a is step.b else "a" if step.a is None else "b")
     delta = step.b - step.a
@@ -244,7 +244,7 @@ def _notes(a: Side, b: Side) -> Iterator[DiffNote]:
 
 
 def _alike(side: Side, other: Side) -> float:
-    """The share of a side's GPU time in kernels that the other side has by name."""
+    """The share of a side's GPU time in kernels whose names the other side has, too."""
     names = {row.name for trace in other.traces for row in trace.kernels}
     rows = [row for trace in side.traces for row in trace.kernels]
     total = sum(row.sum_ns for row in rows)

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from steptrace.documents.base import Document, File, column, field
 from steptrace.documents.finding import Finding
-from steptrace.documents.run import Claim, Environment, SkippedVariant, StudyFile
+from steptrace.documents.run import Claim, Environment, SkippedVariant, StudyDocument
 from steptrace.documents.syncs import AwaitedBranch, SiteRow
 from steptrace.documents.variant import RatioToBaseline, Statistic, StepTimes, VariantResult
 from steptrace.format import setting
@@ -104,7 +104,7 @@ class CheckedClaim(Claim, frozen=True, kw_only=True):
     ]
 
 
-class Comparison(StudyFile, frozen=True, kw_only=True):
+class Comparison(StudyDocument, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
     schema_version: Annotated[int, field("Version of this document.")] = 15

@@ -30,7 +30,7 @@ class PlannedVariant(Document, frozen=True):
     )
 
 
-class StudyFile(File, frozen=True, kw_only=True):
+class StudyDocument(File, frozen=True, kw_only=True):
     """The fields that every document on a study has."""
 
     title: Annotated[str, field("Its title.")]
@@ -62,7 +62,7 @@ class Claim(Document, frozen=True, kw_only=True):
     kernels: Annotated[float, field("Kernels per step, as stated.")]
 
 
-class PlannedStudy(StudyFile, frozen=True, kw_only=True):
+class PlannedStudy(StudyDocument, frozen=True, kw_only=True):
     """The content of study.json."""
 
     name: Annotated[str, field("Name of the study.")]

@@ -1,8 +1,8 @@
 """What torch.compile does in this process: compilations and their time, graph breaks, recompilations and their reason.
 
 Dynamo is watched from the moment that the program imports it, as it does where it makes an optimizer or calls
-`torch.compile`. Two functions of its are wrapped, both of which it calls only while it compiles. So a step that
-compiles nothing costs nothing more. No error in here reaches the program.
+`torch.compile`. Two of its functions are wrapped, and it calls them only while it compiles. So a step that compiles
+nothing is not slowed down. No error in here reaches the program.
 """
 
 import importlib.abc
@@ -33,7 +33,7 @@ _LOG_BREAK: Final = "torch._dynamo.symbolic_convert.InstructionTranslatorBase.lo
 _LONGEST: Final = 1_000
 
 _Place = tuple[str, int, str]
-#: What tells failed guards apart: the compiled function, the guard's line, and what it holds.
+#: The key of a failed guard: the compiled function, the guard's line, and its text.
 _Failed = tuple[_Place, tuple[str, int], GuardKind, str, int | None]
 
 
@@ -145,7 +145,7 @@ class CompilationLog:
         )
 
     def record(self) -> Compilations | None:
-        """All of it; None where nothing was compiled."""
+        """The complete record; None if nothing was compiled."""
         if not self.functions and not self.breaks:
             return None
         functions = [
@@ -210,7 +210,7 @@ def broken_by_pytorch(kind: str, files: Iterable[str]) -> bool:
         files: those of the frames that Dynamo follows, the outermost first.
     """
     frames = list(files)
-    # Dynamo's own frames belong to the call of what is compiled, which is the program's choice.
+    # Dynamo's own frames belong to the call of the compiled function, which the program chose to compile.
     is_inside = bool(frames) and frames[-1].startswith(TORCH) and not frames[-1].startswith(f"{TORCH}_dynamo/")
     return is_inside and (
         messages.DYNAMO_ASKED_FOR.find(kind) is not None or all(frame.startswith(TORCH) for frame in frames)
@@ -222,7 +222,7 @@ def _text(file: str, line: int) -> str | None:
 
 
 def _shortened(text: str) -> str:
-    """At most `_LONGEST` characters, without a part of the middle, since what is compared stands at the end."""
+    """The text, cut in the middle to `_LONGEST` characters: the compared values stand at its end."""
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[: half - 1]}…{text[-half:]}"
 

@@ -1,4 +1,4 @@
-"""How often a program does something else: its branches on a step counter, such as `if step % 10 == 0`.
+"""Finds branches on a step counter, such as `if step % 10 == 0`, and their periods.
 
 A program that logs every 50th step looks like one that never logs, to whoever follows four of its steps. The condition
 itself is evaluated in each step, though, taken or not. So while a few steps run, each line that compares a remainder
@@ -74,11 +74,11 @@ class StepBranch(NamedTuple):
 
 
 class AwaitedBranch(NamedTuple):
-    """A line at which the program waits for its step counter, and that is not taken in the steps that were seen.
+    """A line that waits for the step counter to reach a number, and whose branch no followed step has taken.
 
     Attributes:
         file: the source file; `line` is its line there.
-        awaits: `number`, `list` or `iterator`: by what the counter is awaited.
+        awaits: what the counter is compared with: a `number`, a `list`, or an `iterator`.
         in_steps: it is taken in so many steps after the last one that was seen; None where that is not known.
     """
 
@@ -132,7 +132,7 @@ class _Awaited(NamedTuple):
 
     Attributes:
         file: the source file; `line` and `column` are its place there.
-        awaits: as of `AwaitedBranch`.
+        awaits: as in `AwaitedBranch`.
         counter: what grows; `target` is the number or the collection of numbers that it grows to. None of an iterator.
         beyond: 1 if the counter must be above the number, else 0.
         body: where the code stands that runs if it is met.
@@ -174,7 +174,7 @@ class StepCounters:
         self._aside = aside
         #: Dividend and divisor at the last evaluation of each comparison in each step.
         self._steps: list[dict[_Remainder, tuple[int, int]]] = [{}]
-        #: The counter and what it grows to, at the last evaluation of each condition in each step.
+        #: The counter and its target, at the last evaluation of each condition in each step.
         self._awaited: list[dict[_Awaited, tuple[int, tuple[int, ...]]]] = [{}]
         #: The conditions on an iterator that were evaluated, and whether any was met.
         self._iterators: dict[_Awaited, bool] = {}
@@ -311,7 +311,7 @@ class StepCounters:
                 self._iterators[condition] = True
 
     def _awaits(self, condition: _Awaited, frame: FrameType) -> None:
-        """Note the counter, and what it grows to."""
+        """Record the counter and its target."""
         assert condition.counter is not None
         assert condition.target is not None
         with self._evaluating():
@@ -488,7 +488,7 @@ def _only_ends(body: Sequence[ast.stmt]) -> bool:
 
 
 def _awaiting(part: ast.expr) -> Iterator[tuple[str, ast.expr, ast.expr, int]]:
-    """By what a counter is awaited, the counter, its target, and whether it must be beyond the target."""
+    """The kind of the wait, the counter, its target, and whether the counter must be beyond the target."""
     if not isinstance(part, ast.Compare) or len(part.ops) != 1:
         return
     left, compare, right = part.left, part.ops[0], part.comparators[0]

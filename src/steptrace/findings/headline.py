@@ -28,7 +28,7 @@ from steptrace.format import NS_PER_MS
 from steptrace.limits import FEW_STEPS, NOISE_FLOOR, PROFILER_OVERHEAD, UNKNOWN_IDLE
 from steptrace.stats import IQR_REFUSED
 
-#: Different counts of steps from which on they are told apart.
+#: From this number of different step counts on, the counts are listed.
 _SEVERAL: Final = 2
 #: The end of the name of a call that waits for all work of a GPU: `cudaDeviceSynchronize`, `hipDeviceSynchronize`.
 _EXPLICIT: Final = "DeviceSynchronize"
@@ -156,7 +156,7 @@ def cautions_of_all(traces: Sequence[TraceSummary]) -> list[Caution]:
 
 
 def cautions_of(trace: TraceSummary) -> list[Caution]:
-    """What a reader must know of the record before any figure of it: its steps, its stacks, what it is a record of."""
+    """The cautions about a record, for the reader of its figures: on its steps, its stacks, and the kind of program."""
     steps, cautions = len(trace.steps), list[Caution]()
     if not steps:
         cautions.append(Caution("no_steps"))
@@ -181,7 +181,7 @@ def cautions_of(trace: TraceSummary) -> list[Caution]:
 
 
 def _unknown_idle(trace: TraceSummary) -> Caution | None:
-    """Idle time without a known cause, and what is known of the longest gaps of it; None where it is short."""
+    """The caution about idle time without a known cause, with facts on its longest gaps; None if it is short."""
     parts = {} if trace.overview is None else trace.overview.parts_ns
     idle = parts.get("idle_unknown", 0)
     if not idle or idle < UNKNOWN_IDLE * sum(parts.values()):

@@ -11,7 +11,7 @@ _LEAST: Final = 0.05
 
 
 def known_difference(study: Comparison) -> Known | None:
-    """The usable variant with the fewest syncs, then launches, and what it has less of than its baseline.
+    """The usable variant with the fewest syncs, then launches, and the counts that are lower than its baseline's.
 
     None where no variant has fewer syncs or launches, or less memory. Syncs are measured or predicted ones; launches
     and memory are of the first estimate.

@@ -273,7 +273,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 def _order(item: Finding) -> tuple[float, ...]:
     unpriced = item.cost_ns_per_step is None and item.cost_share is None
-    # A prediction is there only where no GPU has measured: what a CPU's step waits for says less of a GPU's.
+    # There is a prediction only if no GPU has measured. It says more about a GPU's step than waits of a CPU's step do.
     first = unpriced and (item.severity == "high" or item.rule == PREDICTED_SYNCS)
     costs = -(item.cost_ns_per_step or 0), -(item.cost_share or 0)
     return item.rule != ANSWER, SEVERITIES.index(item.severity), not first, *costs

@@ -91,7 +91,7 @@ class Window:
         return min(idle_ns, max(step_ns - (self.step_ns - self.idle_ns), 0.0)), float(step_ns)
 
     def bounded(self, cost_ns: float | None, share: float | None) -> tuple[float | None, float | None]:
-        """A cost and its share of the step, at most an unprofiled step and all of it: a profiled one may be longer."""
+        """A cost, at most an unprofiled step (a profiled one may be longer), and its share of the step, at most 1."""
         most_ns = self.unprofiled_ns if self.steps else None
         if cost_ns is None or most_ns is None or cost_ns <= most_ns:
             return cost_ns, share

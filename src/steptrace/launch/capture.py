@@ -96,7 +96,7 @@ def start_of(pid: int | str) -> str | None:
 
 
 @dataclass
-class Process:
+class ListeningProcess:
     """A program that can be captured.
 
     Attributes:
@@ -182,7 +182,7 @@ class Process:
     def has_passed(self, step: int) -> bool:
         """Whether it said last that it has made more steps, and is not recording."""
         with suppress(TypeError, CaptureError):
-            latest = Process(**_read(self.path / "process.json"))
+            latest = ListeningProcess(**_read(self.path / "process.json"))
             return latest.steps > step and not latest.recording
         return False
 
@@ -203,12 +203,12 @@ class Process:
             return None
 
 
-def processes() -> list[Process]:
+def processes() -> list[ListeningProcess]:
     """The programs that can be captured, ordered by process number. Removes the folders of programs that have ended."""
     running = []
     for path in _control_folder().iterdir():
         with suppress(TypeError, CaptureError):
-            process = Process(**_read(path / "process.json"))
+            process = ListeningProcess(**_read(path / "process.json"))
             if process.is_alive():
                 running.append(process)
                 continue
@@ -257,7 +257,7 @@ class Listener:
         # A program may have put anything into the list.
         script = " ".join(map(str, sys.argv)) if sys.argv and sys.argv[0] else Path(sys.executable).name
         pid = os.getpid()
-        self._process = Process(
+        self._process = ListeningProcess(
             pid,
             start_of(pid) or "",
             script,

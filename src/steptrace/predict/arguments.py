@@ -75,7 +75,7 @@ class Reroute(TorchFunctionMode):
         if type(kwargs.get("generator")) is cuda_classes.DefaultGenerator:
             kwargs["generator"] = None
         func, inside = _called(func)
-        if inside is None or func in self._inside:  # a method that calls its base class's comes by again
+        if inside is None or func in self._inside:  # a method that calls the one of its base class comes here twice
             if func is not _PARSE_TO:  # which only reads them
                 args = [
                     map_tensors(backend.virtual_device, value) if isinstance(value, _MAY_NAME) else value
@@ -108,7 +108,7 @@ def _as_named(result: Any) -> Any:
 
 
 def _property(get: Any, args: Sequence[Any]) -> Any:
-    """A tensor's property; the device of a distributed or nested one is ours. Our tensors answer for themselves."""
+    """A property of a tensor. The device of a distributed or nested tensor on the virtual device is named "cuda"."""
     if _DEVICE is not None and (get.__self__ is _DEVICE or get.__self__ is _IS_CUDA):
         device = _DEVICE.__get__(args[0])
         if device.type == backend.DEVICE_TYPE:

@@ -48,7 +48,7 @@ _LARGEST_CUDNN = 128
 _BLACKWELL_HEADS = (192, 128)
 #: Shares of dropout that cuDNN knows.
 _DROPOUTS: Final = 16
-#: The memory-efficient operator pads what it keeps for the backward pass to a multiple of this.
+#: The memory-efficient operator pads the tensor that it keeps for the backward pass to a multiple of this.
 _PADDED: Final = 32
 _ALIGNED: Final = 8
 
@@ -228,7 +228,7 @@ def _attend_plainly(call: _Call) -> Any:
 
 
 def _attend_flash(call: _Call) -> Any:
-    """Heads are padded to what the kernel takes, and cut off again."""
+    """The result of the flash kernel. Heads are padded to a size that it takes, and the result is cut to their size."""
     size = call.query.shape[-1]
     missing = -size % _MULTIPLE_OF_HALF
     scale = size**-0.5 if call.scale is None and missing else call.scale
@@ -254,7 +254,7 @@ def _needs_gradient(call: _Call) -> bool:
 
 
 def _bias(call: _Call) -> Tensor | None:
-    """The mask as what is added to the products."""
+    """The mask as a bias that is added to the products."""
     if call.mask is None or call.mask.dtype is not torch.bool:
         return call.mask if call.mask is None else call.mask.to(call.query.dtype)
     return torch.zeros_like(call.mask, dtype=call.query.dtype).masked_fill_(~call.mask, float("-inf"))

@@ -58,7 +58,7 @@ class Machine:
         self._is_chosen = False
 
     def begin(self, driver: DriverFacts | None = None) -> None:
-        """Let the GPUs be there, none of them chosen; `driver` is what they say of themselves."""
+        """Make the virtual GPUs available, with no current device chosen; `driver` holds their properties."""
         forget_accelerator()
         self.driver = driver or usual_facts()
         self.active = True
@@ -187,7 +187,7 @@ class _Hooks(_HooksBase):  # type: ignore[misc]
 _DEVICE_TYPES: Final = private("torch._C._autograd.DeviceType")
 #: Arguments by which CPython checks a call's result against a pending error; other calls it may specialise.
 _BY_NAME: Final = {"by_name": None}
-#: The error that was on its way when C++ asked for the device's type.
+#: The error that was being raised when C++ asked for the device's type.
 _pending: list[BaseException] = []
 
 
@@ -290,7 +290,7 @@ def _registration(path: str) -> Any:
 
 
 def _taken_by() -> str:
-    """The name of the spare backend; where PyTorch cannot be asked, what this process has registered."""
+    """The name of the spare backend, by PyTorch, or by this process's own registration if PyTorch cannot say it."""
     if _BACKEND_NAME is None:
         return _registered[0] if _registered else _NOBODY_S
     return str(_BACKEND_NAME())

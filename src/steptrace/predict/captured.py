@@ -222,7 +222,7 @@ def _in_child(work: Callable[[], CompiledCode]) -> CompiledCode | None:
 def _followed(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], found: _Found, **settings: Any
 ) -> CompiledCode:
-    """Follow code, fill `found`, and return what it holds; `settings`: as those of `_trace`."""
+    """Follow code, record the result in `found`, and return its content; `settings` are those of `_trace`."""
     why: Unlowered | None = None
     reason: str | None = None
     try:
@@ -351,7 +351,7 @@ def _results_of(graph: Any) -> list[Any] | None:
 
 
 def _kept_bytes(graph: Any) -> int:
-    """Bytes of what a forward pass leaves: its results, and what its backward pass needs, without its inputs."""
+    """Bytes that stay after a forward pass: its results and the tensors for its backward pass, without its inputs."""
     nodes = list(graph.graph.nodes)
     (last,) = (node for node in nodes if node.op == "output")
     placeholders = {_storage(node) for node in nodes if node.op == "placeholder"}

@@ -1,4 +1,4 @@
-"""Collectives during a prediction: the ranks of a job talk by gloo, and see it as the backend they asked for.
+"""Collectives during a prediction: the ranks of a job use gloo, which is shown as the backend that they chose.
 
 With NCCL a collective is a kernel: the host waits only in a barrier. With gloo it waits while values pass through its
 memory, how often is not known.

@@ -169,14 +169,14 @@ def _is_compiling(recorder: Syncs, asked: Callable[[], bool]) -> Callable[[], bo
 
 
 def _disabling(recorder: Syncs, disable: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.compiler.disable`: what it marks does not belong to the compiled code that calls it."""
+    """`torch.compiler.disable`: a marked function does not belong to the compiled code that calls it."""
 
     @wraps(disable)
     def disabled(fn: Any = None, recursive: bool = True, **options: Any) -> Any:  # noqa: FBT001, FBT002 - as PyTorch's
         if fn is None:
             return _Disabled(disable(None, recursive, **options), lambda fn: disabled(fn, recursive, **options))
-        # Without `recursive` what it calls is compiled, and most of the work is in there. PyTorch's own functions keep
-        # what they get here beyond the prediction.
+        # Without `recursive` the functions that it calls are compiled, and they hold most of the work. A wrapper around
+        # one of PyTorch's own functions would stay after the prediction.
         if not recursive or str(getattr(fn, "__module__", "")).partition(".")[0] == "torch":
             return disable(fn, recursive, **options)
         if isinstance(fn, nn.Module):

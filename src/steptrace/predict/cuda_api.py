@@ -232,7 +232,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "device_count": device_count,
     "current_device": device_index,
     "set_device": choose_device,
-    "_exchange_device": choose_device,  # by which `torch.cuda.device` and `device_of` do what they do
+    "_exchange_device": choose_device,  # called by `torch.cuda.device` and `device_of`
     "_maybe_exchange_device": choose_device,
     "get_device_name": lambda _device=None: machine.driver.name,
     "get_device_capability": lambda _device=None: machine.driver.capability,
@@ -286,7 +286,7 @@ _DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int64,
     torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
 )  # fmt: skip
-#: In `torch.accelerator`, what is called as in `torch.cuda`.
+#: The functions of `torch.accelerator` that have the same name in `torch.cuda`.
 _SAME = (
     "current_stream", "device_count", "empty_cache", "is_available", "max_memory_allocated", "memory_allocated",
     "memory_reserved", "reset_peak_memory_stats", "set_stream", "max_memory_reserved", "memory_stats",
@@ -377,7 +377,7 @@ def replacements() -> Replacements:
 
 
 def _range(start: Any, end: Any = None, step: Any = 1, *, device: Any = None, **named: Any) -> torch.Tensor:
-    """`torch.range`, the one factory that no mode of PyTorch is asked about."""
+    """`torch.range`. It is the only factory that PyTorch's function modes do not see."""
     start, end = (0, start) if end is None else (start, end)
     length = math.floor((float(end) - float(start)) / float(step)) + 1
     named.setdefault("dtype", torch.get_default_dtype())

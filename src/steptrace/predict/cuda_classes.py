@@ -251,7 +251,7 @@ class GpuGenerator(Generator):
     _offset = 0
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Nothing more to do: Python calls this only where a program asked for a generator of this class."""
+        """Do nothing: `__new__` has made the generator."""
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

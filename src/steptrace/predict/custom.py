@@ -1,4 +1,4 @@
-"""Operators of libraries and programs that are written in Python: their own code runs, so what it calls is seen.
+"""Operators of libraries and programs that are written in Python: their own code runs, so its calls are seen.
 
 Such an operator is made by `torch.library.custom_op` or `triton_op`, or implemented in a `torch.library.Library`.
 """

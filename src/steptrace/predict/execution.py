@@ -215,7 +215,7 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _in_place(overload: Overload, node: Any) -> Any:
-    """The form of an operator that writes into its first argument, if the running node is of a formula that does so."""
+    """The in-place form of an operator, if the running backward formula uses that one on CUDA; otherwise None."""
     if not node.name().startswith(_IN_PLACE[overload.packet]):
         return None
     return aten(f"{overload.packet}_.{overload_name(overload.func)}")

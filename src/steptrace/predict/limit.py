@@ -1,4 +1,4 @@
-"""The error of a program that does what a prediction cannot follow, although CUDA can."""
+"""The error for a program that uses a feature that works on CUDA and that a prediction cannot follow."""
 
 
 class CannotFollowError(NotImplementedError):

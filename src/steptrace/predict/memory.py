@@ -23,9 +23,9 @@ class Allocator:
     """One GPU's memory in bytes.
 
     Attributes:
-        live: what is allocated now.
-        peak: the most of it since the prediction's last `reset_peak`.
-        program_peak: the most of it since the program's last `torch.cuda.reset_peak_memory_stats()`.
+        live: the allocated bytes.
+        peak: the most allocated bytes since the prediction's last `reset_peak`.
+        program_peak: the same since the program's last `torch.cuda.reset_peak_memory_stats()`.
         reserved: what the allocator has taken from the device and keeps for later tensors, without its fragmentation.
         program_reserved_peak: the most of that, as `program_peak`.
     """
@@ -52,7 +52,7 @@ class Allocator:
         self.peak = self.live
 
     def reset_program_peak(self) -> None:
-        """Forget the peaks that the program is told, as `torch.cuda.reset_peak_memory_stats` does."""
+        """Reset the peaks that the program can read, as `torch.cuda.reset_peak_memory_stats` does."""
         self.program_peak, self.program_reserved_peak = self.live, self.reserved
 
     def give_back(self) -> None:

@@ -1,6 +1,6 @@
 """Kernels of CUDA C++ that a program compiles itself (`torch.cuda._compile_kernel`), during a prediction.
 
-Nothing is compiled. A launch is a remark, as one of Triton's is, and what the kernel writes to is not computed: all
+Nothing is compiled. A launch is noted, like one of a Triton kernel, and the kernel's results are not computed: all
 tensors whose parameters the source does not call `const`.
 """
 

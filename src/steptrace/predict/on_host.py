@@ -1,4 +1,4 @@
-"""Gradients of what the virtual device computes on the CPU in place of an operator that only a GPU has."""
+"""Gradients for CPU code that stands in for an operator that only GPUs have."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

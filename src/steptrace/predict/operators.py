@@ -97,7 +97,7 @@ class Overload:
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         self.written = tuple((position, argument.name) for position, argument in writes)
-        # All others of PyTorch's own fill what they are given.
+        # All other mutable operators of PyTorch write into their arguments without changing their shapes.
         self.reshapes = bool(writes) and (
             self.namespace != "aten"
             or torch.Tag.inplace_view in func.tags
@@ -409,7 +409,7 @@ def _cuda() -> int:
 
 
 def _argument(value: Any) -> Any:
-    """The form of an argument by which calls are told apart."""
+    """The form of an argument in the key of a call."""
     return isinstance(value, Tensor) or (tuple(value) if isinstance(value, list) else value)
 
 

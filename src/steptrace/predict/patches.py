@@ -1,4 +1,4 @@
-"""Sets up what a prediction changes in the process: features, each of which replaces some attributes.
+"""Sets up the changes that a prediction makes in the process. Each feature replaces some attributes.
 
 A feature is left out if PyTorch lacks a name that it needs. The answer of the prediction then says so.
 """

@@ -174,7 +174,7 @@ def _default_device() -> Iterator[Replacements]:
 
 @contextmanager
 def _virtual_machine(driver: DriverFacts | None) -> Iterator[None]:
-    """The virtual GPUs are there; `driver` is what they say of themselves."""
+    """A context in which the virtual GPUs exist; `driver` holds their properties."""
     with ExitStack() as stack:
         stack.callback(backend.machine.end)
         backend.machine.begin(driver)
@@ -190,7 +190,7 @@ def _not_compiled(_recorder: Syncs) -> Iterator[Replacements]:
 
 @contextmanager
 def _parameters_kept(_recorder: Syncs) -> Iterator[Replacements]:
-    """Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter."""
+    """Let Module.to() swap the tensor inside a parameter, so that earlier optimizers still hold the parameter."""
     future = torch.__future__
     before = future.get_swap_module_params_on_conversion()
     future.set_swap_module_params_on_conversion(True)
@@ -263,7 +263,7 @@ def _labels(recorder: Syncs) -> Replacements:
 
 
 def _functions(recorder: Syncs) -> Replacements:
-    """Let the program's own autograd functions tell that they begin: what they call is not recorded, but is forward."""
+    """Let custom autograd functions report their start. Their operators have no autograd node, but are forward work."""
     owner = torch.autograd.Function
     call = vars(owner)["apply"]  # of Python's or of C's own
 

@@ -223,7 +223,7 @@ def _to_device(call: Call) -> int:
 
 
 def _copy_to_host(call: Call) -> int:
-    """`copy_` into a CPU tensor: into pageable memory the driver waits even if asked not to block."""
+    """`copy_` into a CPU tensor: a copy into pageable memory waits even with `non_blocking=True`."""
     waits = not call["non_blocking"] or (call.on_host("self") and call["self"] not in PINNED)
     return int(call.on_host("self") and call.on_device("src") and waits and call["src"].numel() > 0)
 

@@ -123,7 +123,7 @@ class _Thread(threading.local):
     region: Any = None
     #: The phase outside of the backward pass and the optimizer: `data`, `forward` or `other`.
     part = "data"
-    #: Syncs of the operator that is about to run, which waits for what it launches itself.
+    #: Syncs of the next operator that wait for work that the operator itself launches.
     coming = 0
     #: Set for a thread other than the training's, once it has operated on the device.
     helper: Helper | None = None
@@ -454,7 +454,7 @@ class Syncs:
             self._operator_log.sync(count)
 
     def batch_arrives(self) -> None:
-        """A batch has come, or a step begins: what is copied to the device now is data."""
+        """Note that a batch has arrived, or that a step begins: copies to the device from now on are data."""
         self._thread.part = "data"
 
     def begins(self, tensors: Sequence[Tensor], node: object, *, from_host: bool, prepares: bool) -> None:
@@ -489,7 +489,7 @@ class Syncs:
             self._thread.part = "forward"
 
     def settle(self) -> None:
-        """Wait until the program's other threads have done what they were asked for (`steptrace.predict.threads`)."""
+        """Wait until the program's other threads have finished their pending work (`steptrace.predict.threads`)."""
         with self._lock:
             self._helpers = [helper for helper in self._helpers if helper.is_alive()]
             helpers = tuple(self._helpers)

@@ -362,7 +362,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         return target.copy_(self, non_blocking)
 
     def copied(self: Any, source: Any, non_blocking: Any = None) -> Any:
-        """Copy a storage into another, of which either may be on a GPU."""
+        """Copy a storage into another one. Either may be on a GPU."""
         to_gpu, from_gpu = (isinstance(storage, VirtualStorage) for storage in (self, source))
         if to_gpu is not from_gpu and self.nbytes() and not non_blocking:
             where = "device" if to_gpu else "host"
@@ -390,7 +390,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
 
 
 def _waits(kind: str, reason: str) -> None:
-    """The host waits for a copy of a storage, or of a part of it."""
+    """Record that the host waits for a copy of a storage, or of a part of it."""
     if Syncs.active is not None:
         Syncs.active.sync(kind, "aten::copy_", reason)
 

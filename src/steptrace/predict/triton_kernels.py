@@ -1,4 +1,4 @@
-"""Triton kernels during a prediction: a launch is a remark, and what the kernel writes is not computed.
+"""Triton kernels during a prediction: a launch is noted, and the kernel's results are not computed.
 
 A kernel is not compiled. Which tensors it writes to is read in its source. Autotuned kernels take their first
 configuration: nothing can be timed. Works without a GPU, where Triton itself would not find its driver.
@@ -58,7 +58,7 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> "_
 
 
 def _tensor(value: Any) -> Tensor | None:
-    """The tensor that a kernel is given, itself or by a descriptor of it."""
+    """The tensor of a kernel's argument, which is a tensor or a tensor descriptor."""
     value = value if isinstance(value, Tensor) else getattr(value, "base", None)
     return value if isinstance(value, Tensor) else None
 
@@ -71,7 +71,7 @@ def _launched(kernel: Any, tensors: Mapping[str, Tensor]) -> None:
     if Syncs.active is not None:
         name = getattr(kernel, "__name__", None) or kernel.fn.__name__
         Syncs.active.kernel(f"triton::{name}", _REASON, tensors, written)
-    # A kernel whose source does not say what it writes to may write to any of its tensors of numbers.
+    # If the source does not show which tensors the kernel writes to, it may write to any of its tensors of numbers.
     chosen = written or {name for name, tensor in tensors.items() if tensor.is_floating_point()}
     uncomputed.assume_written([tensors[name]._inner for name in chosen if is_virtual(tensors[name])])  # type: ignore[attr-defined]
 
@@ -175,7 +175,7 @@ def _written_by(kernel: Any, callers: frozenset[int]) -> frozenset[str]:
 
 
 class _Pointers:
-    """Follows in a kernel's source which names are made from which parameters, and what is stored through them."""
+    """Finds in a kernel's source which names derive from which parameters, and which of them it stores through."""
 
     def __init__(self, kernel: Any, callers: frozenset[int]) -> None:
         self._kernel, self._callers = kernel, callers
@@ -235,7 +235,7 @@ class _Pointers:
 
 
 def _called(call: ast.Call) -> str:
-    """The last name of what is called."""
+    """The last part of the name of a called function."""
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
     return call.func.id if isinstance(call.func, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""Tensors of the virtual device without values: large floating-point ones, and what is made of them.
+"""Tensors of the virtual device without values: large floating-point ones, and those computed from them.
 
 The tensor inside is then on PyTorch's `meta` device, which knows shapes only. A small result of uncomputed inputs is
 filled with a placeholder, and its memory is marked as assumed. A value that the program reads from it is assumed, and

@@ -60,7 +60,7 @@ def write_notebook(comparison: Path, out: Path) -> None:
 
 
 def _cells(study: Comparison, folder: str) -> Iterator[NotebookNode]:
-    """The cells; what a study lacks, such as step times where all runs failed, has none."""
+    """The cells. Parts that the study lacks are left out, such as step times if all runs failed."""
     yield _text(f"# {study.title}\n\n{study.question}")
     yield _code("import steptrace", "", f"study = steptrace.load_study({folder!r})", "print(study)")
     if study.measured:

@@ -25,8 +25,8 @@ from steptrace.documents.snapshot import (
 from steptrace.snapshot.read import (
     Annotation,
     Block,
-    Event,
     Frame,
+    MemoryEvent,
     Segment,
     Snapshot,
     SnapshotError,
@@ -91,7 +91,7 @@ class _Piece(NamedTuple):
     """
 
     size: int
-    source: Event | Block | None
+    source: MemoryEvent | Block | None
 
 
 def summarize_snapshots(paths: Sequence[Path]) -> MemorySnapshots:
@@ -156,7 +156,7 @@ class _Device:
     path: str
     number: int
     segments: Sequence[Segment]
-    events: Sequence[Event]
+    events: Sequence[MemoryEvent]
     optimizer_steps: Sequence[tuple[int, int]]
 
     def document(self) -> SnapshotDevice:
@@ -322,7 +322,7 @@ class _Device:
         """By stack, since many blocks share one, and by whether an optimizer's step runs."""
         return {}
 
-    def _place(self, source: Event | Block | None) -> _Place:
+    def _place(self, source: MemoryEvent | Block | None) -> _Place:
         if source is None:
             return _BEFORE
         stack = source.frames
@@ -330,9 +330,9 @@ class _Device:
             stack = _first_of_history(source.history)
         if isinstance(source, Block) and not stack:
             return _BEFORE
-        if isinstance(source, Event) and not stack:
+        if isinstance(source, MemoryEvent) and not stack:
             return _IN_BACKWARD if self._has_stacks else _UNKNOWN
-        time_us = source.time_us if isinstance(source, Event) else None
+        time_us = source.time_us if isinstance(source, MemoryEvent) else None
         in_step = time_us is not None and any(begin <= time_us <= end for begin, end in self.optimizer_steps)
         known = self._places.get((id(stack), in_step))
         if known is None:
@@ -356,7 +356,7 @@ def _first_of_history(history: Any) -> Any:
     return None
 
 
-def _reserves(event: Event) -> int:
+def _reserves(event: MemoryEvent) -> int:
     """The change of the reserved bytes by an event."""
     return event.size if event.action in _GROWS else -event.size if event.action in _SHRINKS else 0
 

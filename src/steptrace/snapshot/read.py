@@ -62,7 +62,7 @@ class Segment(msgspec.Struct):
     device: _Integer = 0
 
 
-class Event(msgspec.Struct):
+class MemoryEvent(msgspec.Struct):
     """An allocation, a release, or something else that the allocator did."""
 
     action: str
@@ -86,7 +86,7 @@ class Content(msgspec.Struct):
     """What is used of a snapshot."""
 
     segments: list[Segment]
-    device_traces: list[list[Event]] = []
+    device_traces: list[list[MemoryEvent]] = []
     external_annotations: list[Annotation] = []
     allocator_settings: dict[str, Any] = {}
 

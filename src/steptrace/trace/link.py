@@ -120,7 +120,7 @@ def link(raw: RawTrace) -> Trace:
 def _recorded_steps(
     steps: pd.DataFrame, calls: Columns, gpu: Columns, launch: Ints, names: pd.Index
 ) -> tuple[pd.DataFrame, records.Records]:
-    """The steps without those whose GPU records are missing, and what is missing."""
+    """The steps with complete GPU records, and the records that are missing."""
     launches = records.launching(calls, names)
     partly = records.partly_lost(calls, gpu, launch, names, step_of(calls["ts"], steps))
     lost = records.lost_launches(calls, gpu, launch, names) | partly

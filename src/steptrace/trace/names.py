@@ -179,7 +179,7 @@ def is_label(name: str) -> bool:
 
 
 def is_backward(name: str) -> bool:
-    """Whether an operator is of a backward pass, by its name."""
+    """Whether an operator belongs to a backward pass, by its name."""
     return name.startswith(ENGINE) or bool(_BACKWARD_NODE.match(name))
 
 
@@ -329,5 +329,5 @@ def frame_role(name: str) -> int:
 
 
 def is_own_loop(name: str) -> bool:
-    """Whether a frame is of the loop that trains a study's variants."""
+    """Whether a frame belongs to the loop that trains a study's variants."""
     return _LOOP.match(name) is not None

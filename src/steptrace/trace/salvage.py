@@ -31,7 +31,7 @@ _NOTHING: Final = frozenset(("", "None", "nan", "-nan", "inf", "-inf", "undefine
 
 
 def salvage_events(text: bytes, *, whole: bool = False) -> tuple[bytes, int]:
-    """The events that a text holds, without what is no JSON, and how many of them had such parts.
+    """The events in a text, without their parts that are not JSON, and the number of events that had such parts.
 
     The text begins with an event, or with the comma before it.
 

@@ -134,7 +134,7 @@ def load_source_lines(trace: Path) -> SourceLines:
 
 
 def with_records(trace: Trace) -> Trace:
-    """The trace with what a run recorded beside its file: source lines, and the memory held between two steps.
+    """The trace with the records beside its file: source lines, and the memory held between two steps.
 
     Raises:
         TraceError: a file of source lines cannot be read.

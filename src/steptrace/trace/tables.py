@@ -145,7 +145,7 @@ def _whole(value: Any, least: int) -> int | None:
 
 
 def meta_and_rank(raw: RawTrace, records: Records, steps_from: StepSource | None) -> tuple[TraceMeta, int | None]:
-    """The trace's metadata, and its rank if the trace or its file name gives one; `records` says what is missing."""
+    """The trace's metadata, and its rank if the trace or its file name gives one; `records` are those of the GPU."""
     job = raw.metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
     rank = _whole(job.get("rank"), 0)

@@ -6,13 +6,13 @@ from typing import Literal, NamedTuple
 Look = Literal["answer", "why", "first", "note", "plain"]
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line of text, and its role."""
 
     text: str
     look: Look = "plain"
 
 
-def as_text(lines: "list[Line]") -> str:
+def as_text(lines: "list[TextLine]") -> str:
     """The lines as plain text."""
     return "\n".join(line.text for line in lines)

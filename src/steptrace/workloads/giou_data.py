@@ -1,6 +1,6 @@
 """The box-detection workload's data: images of noise, each with a number of boxes that varies from image to image.
 
-A batch can hold its boxes in three forms, and what a variant costs begins with the form it needs:
+A batch can hold its boxes in three forms, and each variant needs one of them, which is part of its cost:
 
 - `list`: one tensor [n, 4] per image, so one copy to the device per image;
 - `concatenated`: one tensor with the boxes of all images one after the other, and the counts, which stay on the host;

@@ -32,7 +32,7 @@ _CORNERS: Final = 4
 
 
 def _computed(targets: Tensor, *, skips: bool) -> int:
-    """The boxes that warps compute: all, or those in the warps of which any box counts; all if no values are known."""
+    """The number of boxes that warps compute: all, or only whole warps with a box that counts; all without values."""
     boxes = targets.numel() // _CORNERS
     if not skips or targets.is_meta:
         return boxes

@@ -60,7 +60,7 @@ def left_over(trace: Trace) -> NDArray[np.bool_]:
 
 @once
 def outside_steps(trace: Trace) -> NDArray[np.bool_]:
-    """A mask of the GPU work that is of no step: work left over, and work launched before or after all steps.
+    """A mask of the GPU work that belongs to no step: work left over, and work launched before or after all steps.
 
     Such work is outside the time that figures per step divide. A trace without steps has none.
     """

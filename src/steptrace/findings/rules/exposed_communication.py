@@ -21,14 +21,14 @@ _HIDDEN: Final = Threshold(0.10, "ours")
 #: Messages smaller than this are small, if a step has several of them.
 _SMALL: Final = Threshold(2**20, "DistributedDataParallel's own first bucket; its others have 25 MiB", unit="B")
 _SEVERAL: Final = Threshold(4, "ours", unit="")
-#: All-reduces that take so many times what is expected of them probably wait for another rank.
+#: All-reduces that take at least this many times their expected time probably wait for another rank.
 _WAITING: Final = Threshold(3, "ours", unit="")
-#: A collective with less of the exposed communication than this is not nearly all of it.
+#: A collective with at least this share of the exposed communication counts as nearly all of it.
 _NEARLY_ALL: Final = 0.9
 #: The most collectives that are named.
 _MOST_NAMED: Final = 3
 
-#: What the advice is about: a kind of collectives, or what is wrong with all-reduces.
+#: The subject of the advice: a kind of collectives, or a problem of all-reduces.
 Remedy = Literal[
     "other_ranks",
     "small_all_reduces",
@@ -144,7 +144,7 @@ def _dominating(rows: Sequence[CollectiveName]) -> str | None:
     return most if most is not None and by_collective[most] else None
 
 
-#: What the advice is about, by the collective that takes most.
+#: The subject of the advice, by the collective that takes most.
 _BY_COLLECTIVE: Final[Mapping[str, Remedy]] = {
     "all_reduce": "all_reduce",
     "all_gather": "sharded_parameters",
@@ -168,7 +168,7 @@ def _of_one_rank(window: Window, exposed: Exposed) -> list[Remedy]:
 
 
 def _remedies(window: Window, rows: Sequence[CollectiveName]) -> list[Remedy]:
-    """What to do about the collective that takes most; nothing if nothing is known of it."""
+    """The advice for the collective that takes most; empty if there is none for its kind."""
     dominating = _dominating(rows)
     if dominating == "all_reduce" and (found := list(_of_all_reduces(window))):
         return found

@@ -17,7 +17,7 @@ from steptrace.words.codes import HOST_ACTIVITIES
 _BOUND: Final = Threshold(HOST_BOUND, "ours")
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
 SHORT_KERNEL_NS: Final = 10_000
-#: What fills this share of the idle time, or of the gaps' time, is their cause.
+#: The cause of idle time, or of gaps, is whatever fills at least this share of it.
 _MOSTLY: Final = 0.5
 #: A call that fills this share of one gap is named.
 _WORTH_NAMING: Final = 0.1

@@ -1,4 +1,4 @@
-"""Syncs that a GPU would see, where none has looked yet. Only a GPU can tell what they cost."""
+"""Syncs that are predicted for a GPU, if no GPU has measured any. Only a GPU can tell what they cost."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
@@ -114,7 +114,7 @@ def _words(figures: Figures) -> Words:
 
 
 def _advice(sites: Sequence[PredictedSite]) -> tuple[str, ...]:
-    """What to do about the first place, and about those of another operation where that is something else."""
+    """The advice for the first place, and for places with other operations that need other advice."""
     first = sites[0]
     advice = list(replacement(first) or ())
     others = [group for group in by_replacement(sites) if first not in group]

@@ -11,7 +11,7 @@ from steptrace.findings.thresholds import NOISE, SEVERE
 from steptrace.findings.window import Window
 from steptrace.format import duration, plural
 
-#: All syncs together must save so many times what they save one by one.
+#: Removing all syncs together must save this many times the sum of removing each alone.
 _TIMES: Final = Threshold(1.5, "ours", unit="")
 #: The most places that are named.
 _MOST_NAMED: Final = 3

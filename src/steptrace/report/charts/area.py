@@ -9,7 +9,7 @@ from steptrace import format as fmt
 from steptrace.report.charts.scale import ticks
 from steptrace.report.charts.svg import WIDTH, Drawing
 
-#: Height of the plot and of what is free above and below it, in pixels.
+#: Height of the plot, and of the margins above and below it, in pixels.
 _PLOT: Final = 120.0
 _TOP: Final = 26.0
 _FOOT: Final = 22.0

@@ -5,7 +5,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from steptrace.report.charts.svg import DARK, Frame, Wide
+from steptrace.report.charts.svg import DARK, PlotFrame, Wide
 
 #: Height of a row and of the names of the columns, in pixels.
 _ROW: Final = 24.0
@@ -61,7 +61,7 @@ def heat_map(
             share = (value - low) / (high - low) if high > low else 0.0
             tip = f"{name}, {columns[number]}: {words[at][number]}"
             left, opacity = _NAMES + number * width, _PALEST + (1 - _PALEST) * share
-            drawing.box(Frame(left, width, top + _GAP, _ROW - 2 * _GAP), fill, words=tip, opacity=opacity)
+            drawing.box(PlotFrame(left, width, top + _GAP, _ROW - 2 * _GAP), fill, words=tip, opacity=opacity)
             if spacing == 1:
                 kind = "on-plain" if opacity < _HALF else "on-dark" if fill in DARK else "on-light"
                 drawing.text((left + width / 2, top + _ROW / 2), words[at][number], anchor="middle", kind=kind)

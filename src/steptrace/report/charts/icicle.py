@@ -6,7 +6,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from steptrace.report.charts.svg import Frame, Wide
+from steptrace.report.charts.svg import PlotFrame, Wide
 
 #: Height of a level, and of its boxes, in pixels.
 _LEVEL: Final = 22.0
@@ -66,9 +66,9 @@ def icicle(roots: Sequence[Branch], alt: str) -> Markup:
 
 def _draw(drawing: Wide, branch: Branch, left: float, width: float, top: float) -> None:
     label = branch.label if width >= _LEAST_WITH_LABEL else ""
-    drawing.box(Frame(left, width, top, _BOX), branch.fill, words=branch.words, label=label)
+    drawing.box(PlotFrame(left, width, top, _BOX), branch.fill, words=branch.words, label=label)
     for size, colour in branch.parts:
         share = width * size / branch.size
         if share > 0:
-            drawing.box(Frame(left, share, top + _BOX - _PARTS, _PARTS), colour)
+            drawing.box(PlotFrame(left, share, top + _BOX - _PARTS, _PARTS), colour)
         left += share

@@ -13,7 +13,7 @@ from steptrace.documents.timeline import Box, Lane, Timeline
 from steptrace.report.charts.cells import time_axis
 from steptrace.report.charts.palette import colour_of
 from steptrace.report.charts.scale import Scale
-from steptrace.report.charts.svg import Frame, Wide, element, percent, title
+from steptrace.report.charts.svg import PlotFrame, Wide, element, percent, title
 from steptrace.words.pictures import box_text, label_of
 
 #: Height of a lane in pixels.
@@ -50,7 +50,7 @@ def _lane(lane: Lane, span: int) -> Markup:
         drawing.add(f'<g fill="var(--{colour})"{kind}>{"".join(_rects([*boxes], span, least))}</g>')
     for box in lane.boxes:
         if box.dur_ns / span >= _LEAST_WITH_LABEL and not _is_idle(box):
-            frame = Frame(box.start_ns / span, box.dur_ns / span, 0, _LANE)
+            frame = PlotFrame(box.start_ns / span, box.dur_ns / span, 0, _LANE)
             kind = "narrow" if frame.width < _LEAST_ON_PHONES else ""
             drawing.label(frame, label_of(box), colour_of(box.part), kind=kind)
     kinds = ", ".join(dict.fromkeys(part_name(box.part) for box in lane.boxes))

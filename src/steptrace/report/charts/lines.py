@@ -12,14 +12,14 @@ from steptrace.documents.variant import StepTimes
 from steptrace.report.charts.scale import Scale
 from steptrace.report.charts.svg import Wide
 
-#: Height of the plot and of what is free around it, in pixels.
+#: Height of the plot, and of the margins around it, in pixels.
 _PLOT: Final = 190.0
 _TOP: Final = 14.0
 _FOOT: Final = 24.0
 #: The share of the width that the vertical axis takes at the left, and the lines' names at the right.
 _LEFT: Final = 0.1
 _NAMES: Final = 0.24
-#: Letters of a line's name; its points' tooltips have all of it.
+#: Letters of a line's name that are shown; the tooltips of its points have the whole name.
 _LONGEST: Final = 22
 #: How far apart the names of two lines are at least, in pixels.
 _APART: Final = 13.0

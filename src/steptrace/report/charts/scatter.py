@@ -11,7 +11,7 @@ from steptrace import format as fmt
 from steptrace.report.charts.scale import Scale
 from steptrace.report.charts.svg import Wide
 
-#: Height of the plot and of what is free around it, in pixels.
+#: Height of the plot, and of the margins around it, in pixels.
 _PLOT: Final = 220.0
 _TOP: Final = 22.0
 _FOOT: Final = 38.0

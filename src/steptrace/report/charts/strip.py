@@ -9,9 +9,9 @@ from markupsafe import Markup
 from steptrace import format as fmt
 from steptrace.report.charts.cells import Piece
 from steptrace.report.charts.scale import ticks
-from steptrace.report.charts.svg import Frame, Wide
+from steptrace.report.charts.svg import PlotFrame, Wide
 
-#: Height of the bars, of what is free above them, and of their names below, in pixels.
+#: Height of the bars, of the margin above them, and of their names below, in pixels.
 _PLOT: Final = 140.0
 _TOP: Final = 24.0
 _FOOT: Final = 20.0
@@ -76,7 +76,7 @@ def lying(bars: Sequence[Bar], alt: str) -> Markup:
         for piece in bar.pieces:
             share = piece.size / longest
             if share > 0:
-                drawing.box(Frame(left, share, top + _NAME, _BAR), piece.colour, words=piece.words)
+                drawing.box(PlotFrame(left, share, top + _NAME, _BAR), piece.colour, words=piece.words)
             left += share
     return drawing.svg(alt, "lying")
 
@@ -105,7 +105,7 @@ def strip(bars: Sequence[Bar], alt: str) -> Markup:
         for piece in bar.pieces:
             height = _PLOT * piece.size / longest
             if height > 0:
-                frame = Frame(left, place * (1 - _GAP), below - height, height)
+                frame = PlotFrame(left, place * (1 - _GAP), below - height, height)
                 drawing.box(frame, piece.colour, words=piece.words)
             below -= height
         if number % spacing == 0:

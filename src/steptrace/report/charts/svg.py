@@ -122,7 +122,7 @@ class Drawing:
         self._parts.append(element(name, attributes))
 
 
-class Frame(NamedTuple):
+class PlotFrame(NamedTuple):
     """Where a box of a `Wide` picture lies: across in shares of the picture's width, down in pixels."""
 
     left: float
@@ -138,7 +138,7 @@ class Wide:
         self.height = height
         self._parts: list[str] = []
 
-    def box(self, frame: Frame, fill: str, *, words: str = "", label: str = "", opacity: float = 1.0) -> None:
+    def box(self, frame: PlotFrame, fill: str, *, words: str = "", label: str = "", opacity: float = 1.0) -> None:
         """A box.
 
         Args:
@@ -158,7 +158,7 @@ class Wide:
         ground = element("rect", f'width="100%" height="100%" fill="{colour(fill)}"{pale}')
         self._parts.append(element("svg", place, ground + _label(frame, label, fill) + tip))
 
-    def label(self, frame: Frame, words: str, ground: str, *, kind: str = "") -> None:
+    def label(self, frame: PlotFrame, words: str, ground: str, *, kind: str = "") -> None:
         """Words within a frame, cut off at its right.
 
         Args:
@@ -199,6 +199,6 @@ class Wide:
         return image(f"wide {kind}".rstrip(), size, "".join(self._parts), alt)
 
 
-def _label(frame: Frame, words: str, ground: str) -> str:
+def _label(frame: PlotFrame, words: str, ground: str) -> str:
     kind = "on-dark" if ground in DARK else "on-plain" if ground in _PLAIN else "on-light"
     return text(f'class="{kind}" x="4" y="{short(frame.height / 2 + 4)}"', words)

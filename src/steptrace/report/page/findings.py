@@ -109,7 +109,7 @@ def _group(group: Sequence[Finding]) -> _Group:
 def _shared(group: Sequence[Finding]) -> list[_Shared]:
     """Each finding of a rule and advice once: several variants that have it at the same line share it.
 
-    Severe findings, such as how a run failed, are told of each variant, unless they have exactly the same facts.
+    Severe findings, such as a failed run, stand once for each variant, unless they have exactly the same facts.
     """
     alike: dict[object, list[Finding]] = {}
     for item in group:

@@ -161,7 +161,7 @@ def table(
 
 
 def _shown(cell: Cell, head: Head) -> _ShownCell:
-    """A cell below a head: one with a number says what it is sorted by, and one with a share draws it as a bar."""
+    """The HTML of a cell: a number carries its sort key, and a share is drawn as a bar."""
     if not head.number:
         return _ShownCell(cell.text, {"class": head.classes, "data-label": head.label})
     classes = head.classes if cell.share is None else f"{head.classes} bar"

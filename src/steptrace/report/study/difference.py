@@ -84,6 +84,6 @@ def _name(row: PartSaving) -> str:
 
 
 def _longer_ns(row: PartSaving) -> tuple[float, float]:
-    """The range of what a part takes more, below 0 where it takes less."""
+    """The range of the additional time of a part; below 0 if the part takes less time."""
     low, high = row.saved_ms
     return -high * fmt.NS_PER_MS, -low * fmt.NS_PER_MS

@@ -105,7 +105,7 @@ def _ratios(study: Comparison, gpu: str) -> _Ratios:
 
 
 def _waits_for_data(variant: VariantResult) -> bool:
-    """Whether its steps wait for data: by what the GPU is idle meanwhile or, where no trace says that, by all of it."""
+    """Whether its steps wait for data. Waits with a busy GPU do not count, if a trace says which these are."""
     wait = variant.input
     if wait is None or wait.wait_ms is None or wait.step_ms is None:
         return False

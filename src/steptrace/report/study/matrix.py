@@ -18,7 +18,7 @@ from steptrace.report.page.table import text_table
 #: Pictures for the values of other keys, and lines of one picture.
 _MOST_PICTURES: Final = 4
 _MOST_LINES: Final = 10
-#: Operators of PyTorch's own: what is assumed of these are copies with the host.
+#: The beginning of the names of PyTorch's own operators. The only assumed ones among them are copies with the host.
 _OF_PYTORCH: Final = ("aten.", "prims.")
 #: Operators without an estimate that are named.
 _MOST_MISSING: Final = 3
@@ -53,7 +53,7 @@ def short_names(study: Comparison, text: str) -> str:
 
 
 def display_name(variant: VariantResult) -> str:
-    """A variant's name; of a matrix that in the study's file, with what the matrix sets."""
+    """A variant's name; in a matrix its name in the study's file, with the values that the matrix sets."""
     return f"{variant.entry} ({_in_words(variant.cell)})" if variant.cell and variant.entry else variant.name
 
 
@@ -106,7 +106,7 @@ def _picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapp
 
 
 def _saved_picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapping[str, str]) -> Html:
-    """The GPU work that variants are estimated to save against their baselines; and from which value on that helps.
+    """The GPU work that variants are estimated to save against their baselines, and the value from which on they save.
 
     Step times hide it where their bands are wider than the difference. The difference is of the same draws.
     """
@@ -181,7 +181,7 @@ def _not_in(study: Comparison) -> str:
 
 
 def _section_picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapping[str, str]) -> Html:
-    """The section that tells the variants of a cell apart, from sync to sync; and from which value on it does."""
+    """The section that tells the variants of a cell apart, from sync to sync, and the value from which on it does."""
     section = matrix_section(study)
     entries = _entries(study)[:_MOST_LINES]
     rows = {entry: [_at(study, entry, {**fixed, across: value}) for value in columns] for entry in entries}

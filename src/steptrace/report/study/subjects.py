@@ -214,7 +214,7 @@ def _says_something(column: Column, value: object) -> bool:
 
 
 def _value(row: Document, column: Column, steps: int) -> Value:
-    """The value of a column: a number, of a sum that of one of `steps` steps, or words."""
+    """The value of a column: a number (a sum is divided by `steps`), or words."""
     return _number(row, column, steps) if column.is_number or column.value_in(row) is None else cell(row, column).text
 
 

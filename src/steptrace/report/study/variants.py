@@ -115,7 +115,7 @@ def _shown_gate(gate: GateOutcome) -> _ShownGate:
 
 @dataclass(frozen=True)
 class _Failed:
-    """A variant of which something failed: how much ended well, and how each failure ended."""
+    """A variant with a failure: the number of runs that ended well, and how each failure ended."""
 
     name: str
     summary: str

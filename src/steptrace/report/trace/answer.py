@@ -34,7 +34,7 @@ from steptrace.words.headline import (
     nothing_to_advise_text,
     removable_text,
 )
-from steptrace.words.lines import Line, as_text
+from steptrace.words.lines import TextLine, as_text
 from steptrace.words.prediction import predicted_for_gpu
 from steptrace.words.reason import reason_text
 
@@ -43,7 +43,7 @@ Predicted = tuple[PredictedStep, Sequence[Estimate]]
 
 
 def headline(trace: TraceSummary, predicted: Predicted | None = None) -> str:
-    """The result of a trace in a sentence; without a GPU also what is predicted for one."""
+    """The result of a trace in a sentence; without a GPU also the prediction for one."""
     text = headline_text(headline_of(trace))
     return text if trace.gpu_measured or predicted is None else f"{text} {predicted_for_gpu(*predicted)}"
 
@@ -54,7 +54,7 @@ def headline_of_all(traces: Sequence[TraceSummary], ranks: Ranks | None) -> str:
 
 
 def removable(trace: TraceSummary, part: str, idle_share: float) -> str:
-    """How much of a part of idle time goes with the syncs, if that is less than all of it; empty of other parts."""
+    """How much of the idle time after syncs their removal saves, if that is not all of it; empty for other parts."""
     return removable_text(part.removeprefix("idle_"), idle_share, most_share_of_syncs(trace))
 
 
@@ -132,7 +132,7 @@ def in_words(summary: Summary, predicted: Predicted | None = None) -> str:
     return as_text(answer(summary, predicted))
 
 
-def answer(summary: Summary, predicted: Predicted | None = None) -> list[Line]:
+def answer(summary: Summary, predicted: Predicted | None = None) -> list[TextLine]:
     """The page in a few lines: its answer, why, what to do first, and what to know of the record of one trace."""
     traces = trace_views(summary)
     if len(traces) == 1:
@@ -142,27 +142,27 @@ def answer(summary: Summary, predicted: Predicted | None = None) -> list[Line]:
         head = f"{title_of_several(traces)}: {headline_of_all(summary.traces, summary.ranks)}"
         items = first_of_all(traces, summary.ranks).items
     reason = why(traces)
-    because = [Line(f"Why: {reason}", "why")] if reason else []
-    care = [Line(text, "note") for text in cautions(traces)]
+    because = [TextLine(f"Why: {reason}", "why")] if reason else []
+    care = [TextLine(text, "note") for text in cautions(traces)]
     if not items:
-        return [Line(head, "answer"), *because, Line(nothing_to_advise(traces)), *care]
-    lines = [Line(head, "answer")]
+        return [TextLine(head, "answer"), *because, TextLine(nothing_to_advise(traces)), *care]
+    lines = [TextLine(head, "answer")]
     if _is_of_profile(traces[0], items[0]):
         profiled = fmt.duration_ms(traces[0].step_ms)
         unprofiled = fmt.duration_ns(traces[0].trace.unprofiled_step_ns)
-        lines.append(Line(f"Of profiled steps ({profiled} each, unprofiled {unprofiled}):"))
+        lines.append(TextLine(f"Of profiled steps ({profiled} each, unprofiled {unprofiled}):"))
     return [*lines, *because, *_first_lines(items[0]), *care]
 
 
-def _first_lines(first: Finding) -> list[Line]:
+def _first_lines(first: Finding) -> list[TextLine]:
     """The finding to begin with, what acting on it saves, and what to do."""
     whose = f"{first.variant}: " if first.variant else ""
-    lines = [Line(f"First: {whose}{first.claim}", "first")]
+    lines = [TextLine(f"First: {whose}{first.claim}", "first")]
     gain = gain_text(first)
     if gain:
-        lines.append(Line(f"  {fmt.capitalised(gain)}."))
+        lines.append(TextLine(f"  {fmt.capitalised(gain)}."))
     if first.advice:
-        lines.append(Line(f"  {first.advice}"))
+        lines.append(TextLine(f"  {first.advice}"))
     return lines
 
 

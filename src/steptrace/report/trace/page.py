@@ -275,9 +275,9 @@ def _facts(view: TraceView) -> list[tuple[str, str | None]]:
 
 
 def _where_it_goes(trace: TraceSummary) -> Html:
-    """A bar of the step's parts, and each part that is seen with its share; nothing where they are not known.
+    """A bar of the step's parts, and a list of the visible parts with their shares; empty if the parts are not known.
 
-    Shares have a decimal, so that readers can add up what a GPU is busy with.
+    Shares have a decimal, so that readers can add up the parts of the GPU's busy time.
     """
     parts = {} if trace.overview is None else trace.overview.parts_ns
     shares = {name: ns / sum(parts.values()) for name, ns in parts.items() if ns}

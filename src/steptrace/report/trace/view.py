@@ -62,7 +62,7 @@ def title_of_several(traces: Sequence[TraceView]) -> str:
 
 
 def _titles(traces: Sequence[TraceSummary]) -> list[str]:
-    """The title of each trace: its rank, or its file's name with as many folders as tell it from the others.
+    """The title of each trace: its rank, or its file's name with the folders that distinguish it from the others.
 
     A rank is the title where there are several traces, and each is of another rank: otherwise they are not ranks of
     one job.
