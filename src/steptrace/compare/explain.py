@@ -301,7 +301,7 @@ def input_figures(variant: LoadedVariant) -> LoaderWait | None:
         return None
     share = _median_of(runs, lambda run: _counted(run, run.wait_share))
     return LoaderWait(
-        workers=(runs[0].record.config.get("data") or {}).get("num_workers"),
+        workers=runs[0].record.workers,
         wait_ms=_median_ms(runs, lambda run: run.wait_ns),
         counted_ms=_median_ms(runs, lambda run: _counted(run, run.wait_ns)),
         step_ms=_median_ms(runs, lambda run: float(run.times.counted.mean())),

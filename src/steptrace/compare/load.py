@@ -203,7 +203,7 @@ def _with_summary(run: Run, measured: MeasuredRun) -> Run:
     except RecordError as error:
         reason = error.what
     if summary is None or not summary.traces:
-        explained = (measured.record.config.get("profile") or {}).get("repeats")
+        explained = measured.record.explained_repeats
         if explained is not None and run.repeat >= explained:
             return run  # no trace was asked of it
         reason = (summary.error if summary else None) or reason or "it left none"

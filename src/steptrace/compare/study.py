@@ -179,13 +179,9 @@ def _trace_notes(trace: TraceSummary) -> tuple[Note, ...]:
 
 
 def _samples_per_step(variant: LoadedVariant) -> int | None:
-    """Samples that one step of all ranks takes, by the configuration of the runs; None without any."""
-    for run in variant.measured:
-        config = run.record.config
-        batch_size = (config.get("data") or {}).get("batch_size")
-        if batch_size is not None:
-            return int(batch_size) * int((config.get("step") or {}).get("accumulate", 1)) * run.record.world_size
-    return None
+    """Samples in one step of all ranks, by the first run that says it; None without one."""
+    samples = (run.record.samples_per_step for run in variant.measured)
+    return next((count for count in samples if count is not None), None)
 
 
 def _run(run: Run) -> RunResult:

@@ -198,6 +198,28 @@ class RunRecord(File, frozen=True, kw_only=True):
         field("What torch.compile did on the first rank: its times are in no step time of a warmed-up program."),
     ] = None
 
+    @property
+    def workers(self) -> int | None:
+        """Worker processes of the loader, by the configuration; None for a program that is not ours."""
+        return self._setting("data", "num_workers")
+
+    @property
+    def explained_repeats(self) -> int | None:
+        """The number of repeats that are profiled, by the configuration; None if all are."""
+        return self._setting("profile", "repeats")
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """Samples in one step of all ranks, by the configuration; None if it does not say the batch size."""
+        batch_size = self._setting("data", "batch_size")
+        batches = self._setting("step", "accumulate") or 1
+        return None if batch_size is None else batch_size * batches * self.world_size
+
+    def _setting(self, section: str, name: str) -> int | None:
+        """A number in a section of the configuration; None if it is not there."""
+        value = (self.config.get(section) or {}).get(name)
+        return None if value is None else int(value)
+
 
 class Communication(File, frozen=True, kw_only=True):
     """What the ranks of a run have to tell each other, and how fast they can (communication.json)."""

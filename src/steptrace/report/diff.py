@@ -18,7 +18,7 @@ from steptrace.report.page.waterfall import PartChange, waterfall_figure
 from steptrace.report.study.syncs import changed
 from steptrace.words.estimate import step_words
 
-#: A larger multiple says less than the two figures.
+#: The largest multiple that is shown: beyond it the two figures say more.
 _MOST_TIMES: Final = 20
 #: How many rows of a topic the page lists, and the terminal; diff.json has all.
 MOST_ROWS: Final = 10
@@ -67,9 +67,9 @@ def totals(diff: Diff) -> list[tuple[str, str]]:
 
 
 def measured_rows(diff: Diff) -> list[tuple[str, str]]:
-    """What was measured without the profiler, and what was predicted and estimated, in words; empty of traces alone.
+    """The figures without the profiler, the predictions and the estimates, in words; empty for traces alone.
 
-    What neither side has is left out.
+    A figure that neither side has is left out.
     """
     if diff.measured is None:
         return []
@@ -223,7 +223,7 @@ def _shown_side(name: str, side: DiffSide) -> _Side:
 
 
 def _waterfall(diff: Diff) -> Html:
-    """The way from A's step to B's through its parts; empty where a side has no step, or no parts."""
+    """The waterfall from A's step to B's, part by part; empty if a side has no step or no parts."""
     a, b = diff.step_ns.a, diff.step_ns.b
     if a is None or b is None or not diff.parts_ns:
         return Html("")
@@ -281,7 +281,7 @@ def _topic(
 
 
 def _row_name(row: RowChange, *, says_side: bool = True) -> Html:
-    """Its name, and where it differs from its twin on the other side; without `says_side` not which side has it."""
+    """The name of a row with its place and its other names in A; with `says_side`, also the only side that has it."""
     html = Html('<span class="place">{}</span>').format(breakable(fmt.clipped(row.name, _LONGEST)))
     only = "" if (row.in_a and row.in_b) or not says_side else f"only in {'A' if row.in_a else 'B'}"
     for text in filter(None, (row.place, only)):

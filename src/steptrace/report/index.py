@@ -44,7 +44,7 @@ class IndexEntry:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The scale, the machine, and how much was measured, in words."""
+        """The scale, the machine, and the numbers of variants and runs, in words."""
         scale = None if self.scale is None else f"scale {self.scale}"
         return tuple(filter(None, (scale, self.machine, self.detail)))
 
@@ -101,7 +101,7 @@ def _reference(pages: Path) -> list[tuple[str, str, tuple[IndexEntry, ...]]]:
 
 
 def _below(entry: IndexEntry, folder: Path, pages: Path) -> IndexEntry:
-    """The entry of a study in a folder as an index in `pages` links to it."""
+    """The entry of a study in a folder, with links that start at `pages`."""
     at = Path(os.path.relpath(folder, pages)).as_posix()
     links = tuple((words, f"{at}/{href}") for words, href in entry.links)
     return replace(entry, href=f"{at}/{entry.href}", links=links)
@@ -134,7 +134,7 @@ def _study_entry(path: Path, pages: Path) -> IndexEntry:
 
 
 def _problems(study: Comparison) -> tuple[str, ...]:
-    """The problems of a study, in a word or two each; a study without any is ok."""
+    """The problems of a study, in a word or two each; empty if it has none."""
     answers = {variant.equivalence.status for variant in study.variants}
     whole = all(variant.status == "ok" and variant.runs_ok == len(variant.runs) for variant in study.variants)
     problems = {

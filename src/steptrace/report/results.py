@@ -116,7 +116,7 @@ def chart(compared: ComparedResults) -> Explained:
 
 
 def _alike(paths: Sequence[Sequence[str]]) -> int:
-    """How many parts all begin with; none where one path has no others."""
+    """The number of leading parts that all paths share; 0 if no part differs."""
     differ = [len(set(parts)) > 1 for parts in zip(*paths, strict=False)]
     return differ.index(True) if True in differ else 0
 

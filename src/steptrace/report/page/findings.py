@@ -20,7 +20,7 @@ from steptrace.words.finding import gain_text
 _MOST_SHOWN: Final = 3
 #: The most findings that are shown in full under one rule and advice; of the others only the variants are named.
 _MOST_SHOWN_IN_FULL: Final = 6
-#: Rules whose findings have no cost, so that none is missing.
+#: Rules whose findings never have a cost.
 _UNPRICED: Final = ABOUT_THE_METHOD | {ANSWER, PREDICTED_SYNCS}
 
 
@@ -124,7 +124,7 @@ def _shared(group: Sequence[Finding]) -> list[_Shared]:
 
 
 def _facts(item: Finding) -> object:
-    """What two findings of one rule and advice must have in common to be the same."""
+    """The facts in which two findings of one rule and advice must agree to be shown once."""
     figures = msgspec.json.encode(item.figures, order="deterministic")
     source = None if item.source is None else (item.source.file, item.source.line)
     return figures, source, item.cost_ns_per_step, item.cost_share, item.on_path_ns, item.profile_slower
@@ -154,7 +154,7 @@ def _variants(items: Sequence[Finding]) -> list[str]:
 
 @dataclass(frozen=True)
 class DeviceNote:
-    """A note on the device, which is to be read first, in a few words."""
+    """A note on the device, in a few words, for the top of a page."""
 
     words: str
     tone: str

@@ -68,7 +68,7 @@ def first_steps_box(items: Sequence[Finding], *, more: int, anchor: str | None, 
 
 
 def _alone(item: Finding) -> _FirstStep:
-    """The only finding: its details are open, and hold its variant and gain."""
+    """The step for the only finding. Its details are open, and show its variant and gain."""
     item = with_present_words(item)
     to_do, more = _advice(item)
     detail = None
@@ -79,7 +79,7 @@ def _alone(item: Finding) -> _FirstStep:
 
 
 def _beside_others(item: Finding) -> _FirstStep:
-    """One of several findings: its line holds its variant and gain."""
+    """The step for one of several findings. Its line shows its variant and gain."""
     item = with_present_words(item)
     to_do, more = _advice(item)
     is_answer = item.rule == ANSWER

@@ -65,7 +65,7 @@ def inline_code(text: str) -> Markup:
 
 
 def _with_breaks(name: re.Match[str]) -> str:
-    """The name in a box that goes to the next line as a whole, and breaks only where it is wider than a line."""
+    """The name in a box that moves to the next line as a whole; a name wider than a line breaks inside it."""
     parts = _BREAK_IN_NAME.sub(r"\1<wbr>", name[0])
     # A part of code with spaces is no name: a box must not begin within it.
     return parts if name[0].count("`") % 2 else f'<span class="long">{parts}</span>'
@@ -154,7 +154,7 @@ def _environment() -> jinja2.Environment:
 
 
 def page_globals() -> dict[str, Markup]:
-    """The page's own script, and the policy under which a browser runs that one and loads nothing from anywhere."""
+    """The page's own script, and the policy that lets a browser run only this script and load nothing else."""
     script = "".join(f"{{\n{_lean(file)}}}\n" for file in sorted(SCRIPTS.glob("*.js")))
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (

@@ -24,7 +24,7 @@ _WAITS: Final = {"idle_host": "waiting for launches", "idle_sync": "added by syn
 
 
 def compared_pair(study: Comparison) -> tuple[VariantResult, VariantResult] | None:
-    """The baseline and the variant that the answer's reason is about; None without one, and where an estimate leads."""
+    """The baseline and the variant of the answer's reason; None without a reason, and if estimates lead the page."""
     reason = None if leads(study) else answer_of(study).reason
     if reason is None:
         return None
@@ -33,7 +33,7 @@ def compared_pair(study: Comparison) -> tuple[VariantResult, VariantResult] | No
 
 
 def difference(study: Comparison) -> Html:
-    """The waterfall from the baseline to the variant of `compared_pair`; empty where their profiles do not say."""
+    """The waterfall from the baseline to the variant of `compared_pair`; empty if their profiles do not explain it."""
     if leads(study):
         return _estimated(study)
     pair = compared_pair(study)

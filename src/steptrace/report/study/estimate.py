@@ -90,7 +90,7 @@ class _OfGpu:
     work: str
 
 
-#: Of each variant the step time that was measured over both ends of the estimated one.
+#: For each variant, its measured step time over both ends of the estimated one.
 _Ratios = Mapping[str, tuple[float, float]]
 
 
@@ -135,7 +135,7 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
         )
 
     def beside(estimated: str | float | None, value: float | None, words: Callable[[float], str]) -> str | float | None:
-        """What was measured below what was estimated."""
+        """The estimated figure, with the measured one below it."""
         if measured is None or estimated is None or value is None:
             return estimated
         return _NOTE.format(
@@ -283,7 +283,7 @@ def _launches(variant: VariantResult) -> float | None:
 
 
 def _alike(study: Comparison, gpu: str) -> str:
-    """One sentence for all variants where their estimates are the same and the measured times lead; else empty."""
+    """One sentence, if all estimates are the same and the measured times lead; otherwise empty."""
     if leads(study) or len(study.variants) < 2 or not all_alike(study, gpu):
         return ""
     estimate = next(estimate for v in study.variants if (estimate := estimate_of(v, gpu)) is not None)
@@ -305,7 +305,7 @@ def _step(estimate: Estimate, batch: str) -> str:
 
 
 def _limit(estimate: Estimate, *, more: bool) -> str | None:
-    """What limits the step; with `more` also how long the kernels of one that launches limit take."""
+    """The limit of the step. With `more`, also the time of its kernels if launches are the limit."""
     if estimate.limited_by is None:
         return None
     words = _LIMITS.get(estimate.limited_by, estimate.limited_by)

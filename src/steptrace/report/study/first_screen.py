@@ -218,7 +218,7 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
 
 
 def _section_times(section: str, shown: Sequence[VariantResult]) -> Figure:
-    """The time of one section in a pass of its own, from sync to sync: as the article's tables have it."""
+    """The time of one section from sync to sync, in a separate pass, as in the article's tables."""
     times = {v.name: v.synced_sections_ms.get(section) if v.synced_sections_ms else None for v in shown}
     words = {name: None if ms is None else fmt.duration_ms(ms) for name, ms in times.items()}
     return Figure(f"{section}, from sync to sync", words, look="num", label=section)
@@ -320,7 +320,7 @@ def _goes(variant: VariantResult, parts: Mapping[str, float], longest: float) ->
 
 
 def _slower(variant: VariantResult) -> float | None:
-    """How many times longer its profiled step is, if most of it is the profiler's time; else None."""
+    """How many times longer its profiled step is, if most of that is the profiler's time; otherwise None."""
     slower = variant.profiled_over_unprofiled
     return None if slower is None or slower < SLOW_PROFILE else slower
 
@@ -356,13 +356,13 @@ def _facts(study: Comparison) -> list[str]:
 
 
 def _left_out(study: Comparison, counted: int) -> str:
-    """How many timed steps do not count because their run was still warming up, in words."""
+    """The number of timed steps that count as warm-up, in words."""
     left_out = sum(run.warmup_left_out or 0 for variant in study.measured for run in variant.runs)
     return f" ({left_out} of {counted + left_out} left out as still warming up)" if left_out else ""
 
 
 def _estimated_samples(study: Comparison) -> str:
-    """The number of samples that the estimates are for, if it is another one, in words."""
+    """The number of samples of the estimates, in words, if it differs from that of the measurements."""
     batches = {
         estimate.batch for variant in study.variants for estimate in variant.estimates if estimate.batch is not None
     }

@@ -143,7 +143,7 @@ def _saved_point(pair: PairedDifference, across: str, value: str) -> Point | Non
 
 
 def _from_where(entry: str, row: Sequence[PairedDifference | None], columns: Sequence[str], across: str) -> str:
-    """From which value on a variant is estimated to be faster than its baseline, at all later values, too."""
+    """The value from which on a variant is estimated to be faster than its baseline at all later values."""
     first = None
     for pair, value in zip(reversed(row), reversed(columns), strict=True):
         if pair is None or not pair.is_faster:
@@ -229,7 +229,7 @@ def _point(study: Comparison, variant: VariantResult | None) -> Point | None:
 
 
 def _table(study: Comparison, across: str, columns: Sequence[str], others: Sequence[str]) -> Html:
-    """A row a variant of the study's file, and of the other keys' values; a column for each value across."""
+    """A table with a row for each variant and each combination of the other keys, and a column for each value."""
     axes = _axes(study)
     rows = []
     for values in product(*(axes[key] for key in others)):

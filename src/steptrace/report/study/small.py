@@ -21,7 +21,7 @@ _LEAST_SEEN: Final = 0.05
 
 
 def small_picture(study: Comparison) -> Html:
-    """The step times as bars of where a step goes; where an estimate leads, what each variant saves; else nothing."""
+    """Bars of the parts of each step; if an estimate leads, the time that each variant saves; otherwise nothing."""
     rows, more, title = _saved(study) if leads(study) else _step_times(study)
     if not rows:
         return Html("")

@@ -47,7 +47,7 @@ class RunSteps:
 
     @property
     def timed(self) -> npt.NDArray[np.float64]:
-        """The steps that the comparison rests on."""
+        """The steps that the comparison uses."""
         return self.ms[~self.left_out]
 
     @property

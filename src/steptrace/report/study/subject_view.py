@@ -1,4 +1,4 @@
-"""How a study's page may treat a subject other than by showing the columns of its rows."""
+"""Exceptions for single subjects on a study's page, which otherwise shows the columns of their rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from steptrace.report.page.markup import Html
 
 @dataclass(frozen=True)
 class VariantFigures:
-    """A document of each variant, and the columns to show of it; default: all that have a heading."""
+    """A document of each variant, and the columns to show; by default all that have a heading."""
 
     document: Callable[[VariantResult], Document | None]
     names: Sequence[str] = ()
