@@ -21,7 +21,8 @@ from msgspec import Meta
 from steptrace.config.schema import MOST, RootConfig
 from steptrace.config.settings import Limits, WorkflowSettings
 from steptrace.config.study_file import StudyFile
-from steptrace.documents.answers import (
+from steptrace.documents.base import Document, columns_of, meaning_of
+from steptrace.documents.command_answers import (
     AnalyzeAnswer,
     CapturableProcess,
     CaptureAllAnswer,
@@ -33,7 +34,6 @@ from steptrace.documents.answers import (
     PredictStudyAnswer,
     RunAnswer,
 )
-from steptrace.documents.base import Document, columns_of, meaning_of
 from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
 from steptrace.documents.diff import Diff
 from steptrace.documents.equivalence import EquivalenceResult

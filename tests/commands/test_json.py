@@ -16,7 +16,7 @@ from steptrace import cli
 from steptrace.command_reference import commands
 from steptrace.commands import capture
 from steptrace.document_schemas import ANSWERS, answer_schema_of
-from steptrace.documents.answers import ANSWERS_BY_KIND, CapturableProcess, CaptureAnswer, CaptureSettings
+from steptrace.documents.command_answers import ANSWERS_BY_KIND, CapturableProcess, CaptureAnswer, CaptureSettings
 from steptrace.documents.comparison import ComparedResults
 from steptrace.engine.recording import WITH_TRACE, RecordingSettings
 from steptrace.exit_codes import ExitCode

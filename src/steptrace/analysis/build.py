@@ -20,6 +20,7 @@ from steptrace.analysis.modules import module_calls
 from steptrace.analysis.overview import operator_times, step_figures
 from steptrace.analysis.rank_waits import with_waiting
 from steptrace.analysis.steps import mean_ns, spread, steps_alike, unprofiled_steps
+from steptrace.documents.note import Note, note
 from steptrace.documents.subject import modules_in
 from steptrace.documents.summary import CUDA, Summary, TraceSummary
 from steptrace.documents.table import write_table
@@ -34,6 +35,7 @@ from steptrace.trace.read import read_each
 from steptrace.trace.rows import TABLES
 from steptrace.trace.source import with_records
 from steptrace.trace.step_excerpt import step_excerpt
+from steptrace.words.notes import note_texts
 
 modules_in("steptrace.analysis")  # each module registers its computations
 
@@ -113,7 +115,8 @@ def summarize(
     done = read_each(summarized, files, progress=progress)
     done.sort(key=lambda pair: (pair[0].rank is None, pair[0].rank or 0, str(pair[0].path)))
     traces = [trace for trace, _ in done]
-    repeated, ranks = _repeated_ranks(traces), None
+    notes = _notes(traces, left_out=len(found) - len(files))
+    ranks = None
     summaries, of_ranks = of_ranks_together(traces, tuple(summary for _, summary in done))
     if of_ranks is not None:
         ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks)
@@ -122,11 +125,7 @@ def summarize(
             folders[trace.path].rename(tables / f"trace{k}")
         if of_ranks is not None:
             write_all(of_ranks, tables / "ranks")
-    not_read = (
-        f"the limit left out {len(found) - len(files)} of {len(found)} traces" if len(files) < len(found) else None
-    )
-    warnings = tuple(warning for warning in (not_read, repeated) if warning)
-    return Summary(warnings=warnings, traces=summaries, ranks=ranks), traces
+    return Summary(warnings=note_texts(notes), traces=summaries, ranks=ranks, notes=notes), traces
 
 
 def of_ranks_together(
@@ -172,13 +171,20 @@ def _summarize(
     return light(trace), summary
 
 
-def _repeated_ranks(traces: Sequence[Trace]) -> str | None:
-    """Why these traces cannot be the ranks of one job; None if they can."""
+def _notes(traces: Sequence[Trace], *, left_out: int) -> tuple[Note, ...]:
+    """What to read with care in a set of traces: those that the limit left out, and ranks that several are of."""
+    notes = []
+    if left_out:
+        notes.append(note("traces_left_out", left_out=left_out, found=len(traces) + left_out))
+    if repeated := _repeated_ranks(traces):
+        notes.append(note("ranks_repeated", ranks=[{"rank": rank, "traces": count} for rank, count in repeated]))
+    return tuple(notes)
+
+
+def _repeated_ranks(traces: Sequence[Trace]) -> list[tuple[int, int]]:
+    """Each rank of more than one trace, with their number; such traces cannot be the ranks of one job."""
     counts = Counter(trace.rank for trace in traces if trace.rank is not None)
-    often = [f"{count} traces are of rank {rank}" for rank, count in sorted(counts.items()) if count > 1]
-    if not often:
-        return None
-    return f"these traces are not the ranks of one job, so ranks are not compared: {', '.join(often)}"
+    return [(rank, count) for rank, count in sorted(counts.items()) if count > 1]
 
 
 def summarize_trace(trace: Trace) -> TraceSummary:

@@ -21,6 +21,7 @@ from steptrace.trace.columns import ended_before, map_names, start_end
 from steptrace.trace.model import Trace, launched_at, once
 from steptrace.trace.names import device_module, host_collective, is_known_runtime, launch_kind
 from steptrace.words import quality as words
+from steptrace.words.notes import trace_warnings
 
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
 LAUNCH_COVERAGE = 0.95
@@ -95,7 +96,7 @@ def quality(trace: Trace) -> Quality:
         notes=trace.meta.notes,
         gpu_measured=None if not len(trace.kernels) and not records.lost else bool(trace.devices),
     )
-    return replace(of_trace, warnings=words.warnings(of_trace))
+    return replace(of_trace, warnings=trace_warnings(of_trace))
 
 
 def _steps_marked(trace: Trace) -> QualityCheck:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from steptrace.commands.console import Progress, bandwidth, end_status, positive, show, status, warn, writing_to
-from steptrace.documents.answers import AnalyzeAnswer, WrittenExcerpt
+from steptrace.documents.command_answers import AnalyzeAnswer, WrittenExcerpt
 from steptrace.errors import SteptraceError
 from steptrace.exit_codes import ExitCode
 from steptrace.files import write_bytes
@@ -256,7 +256,7 @@ def write_analysis(  # noqa: PLR0913 - one for each option
         pd.set_option("mode.string_storage", "python")
     from steptrace.analysis import summarize, write_counters
     from steptrace.findings import with_trace_findings
-    from steptrace.words.quality import warnings
+    from steptrace.words.notes import trace_warnings
 
     with writing_to(folder.path), folder.scratch() as scratch:
         status("reading traces")
@@ -285,7 +285,7 @@ def write_analysis(  # noqa: PLR0913 - one for each option
     paths: dict[str, list[str]] = {}
     for entry in summary.traces:
         expected: tuple[CheckCode, ...] = () if on_gpu or entry.gpu.activities else ("gpu_work",)
-        for warning in warnings(entry.quality, without=expected):
+        for warning in trace_warnings(entry.quality, without=expected):
             paths.setdefault(warning, []).append(entry.path)
     for warning, warned in paths.items():
         shown = warned if len(warned) <= _MOST_WARNED else [f"{warned[0]} and {len(warned) - 1} more"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.commands.console import not_negative, positive, show
-from steptrace.documents.answers import (
+from steptrace.documents.command_answers import (
     CapturableProcess,
     CaptureAllAnswer,
     CaptureAnswer,

@@ -68,7 +68,7 @@ def batches(text: str) -> tuple[int, ...]:
 
 
 def show(arguments: argparse.Namespace, document: Any, text: str | Sequence[str | TextLine]) -> None:
-    """Print a command's result: `document`, one of `documents.answers`, with `--json`, and otherwise `text`.
+    """Print a command's result: `document`, one of `documents.command_answers`, with `--json`, and otherwise `text`.
 
     Lines with a role have a colour on a terminal.
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from steptrace.commands.analyze import are_snapshots, write_snapshots
 from steptrace.commands.console import gpu_names, show, writing_to
-from steptrace.documents.answers import DiffAnswer
+from steptrace.documents.command_answers import DiffAnswer
 from steptrace.errors import SteptraceError
 from steptrace.exit_codes import ExitCode
 from steptrace.output_folder import OutputFolder, folder_named_after

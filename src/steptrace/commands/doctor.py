@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from steptrace.commands.console import show
 from steptrace.config.settings import Project, read_settings
 from steptrace.config.yaml_file import read_yaml
-from steptrace.documents.answers import DoctorAnswer, DoctorCheck, KnownStudy
+from steptrace.documents.command_answers import DoctorAnswer, DoctorCheck, KnownStudy
 from steptrace.errors import SteptraceError
 from steptrace.exit_codes import ExitCode
 from steptrace.format import columns

@@ -24,8 +24,8 @@ from steptrace.commands.console import batches, gpu_names, not_negative, positiv
 from steptrace.commands.estimates import Baselines, estimates_by_name
 from steptrace.commands.follow import WARMUP, FollowedProgram, follow_command
 from steptrace.commands.prediction_text import instead, study_lines, text_of
-from steptrace.documents.answers import PredictAnswer, PredictedVariant, PredictStudyAnswer, predict_answer
 from steptrace.documents.budget import OverBudget
+from steptrace.documents.command_answers import PredictAnswer, PredictedVariant, PredictStudyAnswer, predict_answer
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import Gpu, gpu_named

@@ -16,7 +16,7 @@ from steptrace.commands.console import gpu_names, minutes, not_negative, positiv
 from steptrace.commands.estimates import estimates
 from steptrace.commands.measured import MeasuredProgram, of_traces, on_gpu_command, timing
 from steptrace.commands.prediction_text import text_of
-from steptrace.documents.answers import MeasuredKind, RunAnswer, predict_answer
+from steptrace.documents.command_answers import MeasuredKind, RunAnswer, predict_answer
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.prediction import PredictedStep
 from steptrace.errors import LaunchError, SteptraceError

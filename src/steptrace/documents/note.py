@@ -45,7 +45,9 @@ VariantNoteCode = Literal[
 ]
 #: Notes of the reader of a trace on its events.
 ReaderNoteCode = Literal["texts_repaired", "parts_left_out", "events_not_read", "impossible_events"]
-NoteCode = Literal[RunNoteCode, UnevenCode, NoVerdictCode, VariantNoteCode, ReaderNoteCode]
+#: Notes on a set of traces that were read together.
+TracesNoteCode = Literal["traces_left_out", "ranks_repeated"]
+NoteCode = Literal[RunNoteCode, UnevenCode, NoVerdictCode, VariantNoteCode, ReaderNoteCode, TracesNoteCode]
 
 NO_VERDICT: Final[frozenset[str]] = frozenset(get_args(NoVerdictCode))
 UNEVEN: Final[frozenset[str]] = frozenset(get_args(UnevenCode))

@@ -15,6 +15,7 @@ from steptrace.documents.kernels import KernelName, KernelType, Precision, Seque
 from steptrace.documents.labels import Label
 from steptrace.documents.launches import Launches
 from steptrace.documents.memory import DeviceMemory
+from steptrace.documents.note import Note
 from steptrace.documents.overview import Overview
 from steptrace.documents.program import CriticalPath, Program
 from steptrace.documents.quality import Quality
@@ -139,7 +140,10 @@ class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
     schema_version: Annotated[int, field("Version of this document.")] = 12
-    warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's, or all that were found.")]
+    warnings: Annotated[tuple[str, ...], field("The notes as sentences.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None
     error: Annotated[str | None, field("Why the traces of a run could not be read.")] = None
+    notes: Annotated[
+        tuple[Note, ...], field("Why the traces are not the ranks of one job, or not all that were found.")
+    ] = ()

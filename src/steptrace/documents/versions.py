@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from steptrace.documents import table
-from steptrace.documents.answers import ANSWERS_BY_KIND
 from steptrace.documents.base import Document, version_of
+from steptrace.documents.command_answers import ANSWERS_BY_KIND
 from steptrace.documents.kinds import kinds
 from steptrace.documents.run import InputOfRun, OpLine, SectionOfRun, StepOfRun
 from steptrace.files import VERSION_KEY

@@ -8,8 +8,9 @@ import msgspec
 
 from steptrace.documents.finding import Finding
 from steptrace.documents.subject import modules_in
-from steptrace.findings.rule import TOPICS, AnyRule, Words, claim_of_slow_profile, evidence_of_path
+from steptrace.findings.rule import TOPICS, AnyRule, Words
 from steptrace.format import capitalised
+from steptrace.words.finding import claim_of_slow_profile, evidence_of_path
 
 
 def _rules() -> dict[str, AnyRule]:

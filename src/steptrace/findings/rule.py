@@ -23,6 +23,7 @@ from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Fin
 from steptrace.documents.summary import CUDA, Summary
 from steptrace.documents.variant import VariantResult
 from steptrace.limits import SLOW_PROFILE
+from steptrace.words.finding import claim_of_slow_profile
 
 if TYPE_CHECKING:
     from steptrace.findings.window import Window
@@ -249,17 +250,6 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
         cost_share=None,
         severity="info",
     )
-
-
-def claim_of_slow_profile(claim: str, slower: float) -> str:
-    """A claim with the reason why it has no cost."""
-    times = fmt.significant(slower)
-    return f"{claim} (in a profile that takes {times} times as long as the step itself, so no cost is given)"
-
-
-def evidence_of_path(on_path_ns: float) -> str:
-    """What bounds the cost of GPU work where the host sets the step time."""
-    return f"the host sets the step time: {fmt.duration(on_path_ns)} of GPU work is on the critical path"
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

@@ -11,8 +11,9 @@ from steptrace.documents.idle import HostActivity
 from steptrace.documents.subjects.callbacks import SUBJECT as CALLBACKS
 from steptrace.documents.subjects.placement import SUBJECT as PLACEMENT
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.rule import AnyRule, Match, evidence_of_path
+from steptrace.findings.rule import AnyRule, Match
 from steptrace.limits import HOST_BOUND, NOISE_FLOOR, SLOW_PROFILE
+from steptrace.words.finding import evidence_of_path
 
 _BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
 #: Classes of the critical path on the GPU.

@@ -1,4 +1,4 @@
-"""Findings in words: what acting on one saves."""
+"""Sentences on findings that do not depend on their rule: what acting on one saves, and what bounds its cost."""
 
 from steptrace import format as fmt
 from steptrace.documents.finding import Finding
@@ -22,3 +22,14 @@ def ranks_of_finding_text(finding: Finding, count: int) -> str:
         return f"Rank {rank}"
     more = "all others" if other_ranks == count - 1 else fmt.plural(other_ranks, "other")
     return f"Rank {rank} (and {more})"
+
+
+def claim_of_slow_profile(claim: str, slower: float) -> str:
+    """A claim with the reason why it has no cost."""
+    times = fmt.significant(slower)
+    return f"{claim} (in a profile that takes {times} times as long as the step itself, so no cost is given)"
+
+
+def evidence_of_path(on_path_ns: float) -> str:
+    """What bounds the cost of GPU work where the host sets the step time."""
+    return f"the host sets the step time: {fmt.duration(on_path_ns)} of GPU work is on the critical path"

@@ -3,14 +3,16 @@
 A measured program imports this module, so that it needs nothing but the standard library.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
+from steptrace.words import quality
 from steptrace.words.syncs import step_groups_in_words
 
 if TYPE_CHECKING:
     from steptrace.documents.note import Note, NoteCode
+    from steptrace.documents.quality import CheckCode, Quality
 
 
 def note_text(note: "Note") -> str:
@@ -21,6 +23,12 @@ def note_text(note: "Note") -> str:
 def note_texts(notes: "Iterable[Note]") -> tuple[str, ...]:
     """Notes as sentences; each sentence once."""
     return tuple(dict.fromkeys(map(note_text, notes)))
+
+
+def trace_warnings(of_trace: "Quality", *, without: Collection["CheckCode"] = ()) -> tuple[str, ...]:
+    """The notes of a trace's reader, and the checks that warn, with what to do; checks in `without` are left out."""
+    failed = (check for check in of_trace.checks if check.warns and check.check not in without)
+    return (*note_texts(of_trace.notes), *map(quality.warning, failed))
 
 
 def text_of(code: "NoteCode", figures: Mapping[str, Any]) -> str:
@@ -95,10 +103,9 @@ def unread_events(*, events: int, phases: list[str], categories: list[str], with
     return f"{fmt.plural(events, 'event')}{of_phases} ({fmt.clipped(listed, 100)})"
 
 
-def _check_text(**figures: Any) -> str:
-    from steptrace.words.quality import text_of as check_text  # which itself imports this module
-
-    return check_text(**figures)
+def _ranks_repeated(*, ranks: Iterable[Mapping[str, int]]) -> str:
+    often = [f"{row['traces']} traces are of rank {row['rank']}" for row in ranks]
+    return f"these traces are not the ranks of one job, so ranks are not compared: {', '.join(often)}"
 
 
 #: The sentence for each code; its arguments are the note's figures.
@@ -157,7 +164,7 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     "nothing_predicted": lambda: (
         "no syncs are predicted: the program ran nothing on the virtual CUDA device that it was given"
     ),
-    "trace_quality": lambda **figures: _check_text(**figures),
+    "trace_quality": lambda **figures: quality.text_of(**figures),
     # Of a trace's reader.
     "parts_left_out": lambda *, events: (
         f"{fmt.plural(events, 'event')} with parts that are no JSON and could not be repaired: they were left out"
@@ -169,4 +176,7 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     "impossible_events": lambda *, events, kind: (
         f"left out: {fmt.plural(events, 'event')} ({kind}) with an impossible time or size"
     ),
+    # Of several traces.
+    "traces_left_out": lambda *, left_out, found: f"the limit left out {left_out} of {found} traces",
+    "ranks_repeated": _ranks_repeated,
 }

@@ -1,13 +1,12 @@
 """Checks of a trace in words: what is checked, the result, and what to do if a check fails."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
-from steptrace.words.notes import note_texts
 
 if TYPE_CHECKING:
-    from steptrace.documents.quality import CheckCode, Place, Quality, QualityCheck, StepSource
+    from steptrace.documents.quality import CheckCode, Place, QualityCheck, StepSource
 
 #: The name of each check on a page.
 TITLES: Final[Mapping["CheckCode", str]] = {
@@ -43,12 +42,6 @@ def result(check: "CheckCode", *, wrong: int, total: int, figures: Mapping[str, 
         figures: the further figures that the check recorded.
     """
     return _RESULTS[check](wrong, total, **figures)
-
-
-def warnings(quality: "Quality", *, without: Collection["CheckCode"] = ()) -> tuple[str, ...]:
-    """The notes of a trace's reader, and the checks that warn, each with what to do."""
-    failed = (check for check in quality.checks if check.warns and check.check not in without)
-    return (*note_texts(quality.notes), *map(warning, failed))
 
 
 def warning(check: "QualityCheck") -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.commands.console import show, writing_to
-from steptrace.documents.answers import InitAnswer
+from steptrace.documents.command_answers import InitAnswer
 from steptrace.exit_codes import ExitCode
 from steptrace.output_folder import require_free
 from steptrace.root import ROOT

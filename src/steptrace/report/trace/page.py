@@ -41,8 +41,8 @@ from steptrace.report.trace.sections import parts_of, top_picture, why_absent
 from steptrace.report.trace.side_by_side import rank_sections, side_by_side
 from steptrace.report.trace.view import TraceView, title_of_several, trace_views
 from steptrace.words.headline import step_lengths_texts
+from steptrace.words.notes import trace_warnings
 from steptrace.words.pictures import SAMPLE, SECTIONS
-from steptrace.words.quality import warnings as quality_warnings
 from steptrace.words.reason import MORE_TABLES, QUESTION, QUESTION_OF_RANKS
 
 _PREDICTED: Final = "Predicted for a GPU"
@@ -207,7 +207,7 @@ def _intro(
     of_record = _facts(first) if alone else [("Device", _devices(traces)), ("Traces", str(len(traces)))]
     # What the headline has need not stand there twice.
     in_headline: tuple[CheckCode, ...] = ("gpu_work",)
-    warned = [quality_warnings(v.trace.quality, without=() if v.has_gpu else in_headline) for v in traces]
+    warned = [trace_warnings(v.trace.quality, without=() if v.has_gpu else in_headline) for v in traces]
     return render(
         "trace/intro",
         traces=traces,
