@@ -116,3 +116,35 @@ def test_traces_that_were_appended_to_each_other_are_an_error_with_a_next_step(t
     with pytest.raises(TraceError) as caught:
         read_trace(path)
     assert "split it" in (caught.value.next_step or "")
+
+
+@pytest.mark.parametrize("others", [[None], [None, None, 5], ["x", True, -1.5e3, []], ['a "b", ]', {}]])
+@pytest.mark.parametrize("at", [0, 4, 10**6])
+@pytest.mark.parametrize("chunk", [200, 1 << 20])
+def test_values_that_are_no_events_are_left_out(tmp_path: Path, others: list[Any], at: int, chunk: int) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    events = _events()
+    good.write_text(_text(events))
+    bad.write_text(_text(events[:at] + others + events[at:]))
+    assert _figures(read_trace(bad)) == _figures(read_trace(good))
+    (note,) = read_raw(bad, chunk=chunk).notes
+    assert (note.code, note.figures["events"]) == ("parts_left_out", sum(other != {} for other in others))
+
+
+@pytest.mark.parametrize("chunk", [200, 1 << 20])
+def test_zero_bytes_behind_the_trace_are_overlooked(tmp_path: Path, chunk: int) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(_text(_events()))
+    bad.write_bytes(good.read_bytes() + b"\n" + b"\0" * 5_000)
+    assert _figures(read_trace(bad)) == _figures(read_trace(good))
+    assert read_raw(bad, chunk=chunk).notes == []
+
+
+@pytest.mark.parametrize("hole", [16, 5_000])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_hole_among_the_events_is_named(tmp_path: Path, hole: int, *, whole: bool) -> None:
+    path = tmp_path / "trace.json"
+    text = _text(_events()).encode()
+    path.write_bytes(text[:2_000] + b"\0" * hole + (text[2_000 + hole :] if whole else b""))
+    with pytest.raises(TraceError, match="zero bytes"):
+        read_trace(path)

@@ -469,3 +469,65 @@ def test_allocations_that_are_written_as_complete_events() -> None:
         made.append(builder.trace().memory)
     assert made[0].to_dict() == made[1].to_dict()
     assert made[0]["bytes"].tolist() == [512]
+
+
+@pytest.mark.parametrize("begins", [4 * MS, 8 * MS + 700_000])
+@pytest.mark.parametrize("steps", [2, 5])
+def test_kinds_of_optimizers_that_take_turns_are_of_one_step(begins: int, steps: int) -> None:
+    builder = TraceBuilder()
+    for step in range(steps):
+        ts = step * 10 * MS
+        builder.kernel(ts, ts + 20_000, 5 * MS)
+        builder.label("Optimizer.step#Muon.step", ts + begins, MS // 5)
+        builder.label("Optimizer.step#AdamW.step", ts + 9 * MS, MS // 5)
+    trace = builder.trace()
+    assert trace.steps["dur"].tolist() == [10 * MS] * (steps - 1)
+    assert trace.meta.steps_from == (None if steps < 2 else "optimizer")
+
+
+def test_a_rare_kind_of_optimizer_ends_no_step() -> None:
+    builder = _loop(4, category="user_annotation", marks=False, loader=False)
+    builder.label("Optimizer.step#Adam.step", 41 * MS, MS)
+    assert builder.trace().steps["host_dur"].tolist() == [10 * MS] * 3
+
+
+def test_work_of_ascend_that_has_no_category_leaves_syncs_unmeasured(tmp_path: Path) -> None:
+    """As torch_npu writes its `trace_view.json`."""
+    events: list[dict[str, Any]] = []
+    for step in range(3):
+        at = 1712345678901234 + step * 10_000
+        where = {"ph": "X", "pid": 1, "tid": 1}
+        events += [
+            where | {"name": f"ProfilerStep#{step}", "cat": "cpu_op", "ts": f"{at}.500", "dur": 9990.0},
+            where | {"name": "Enqueue@aclnnMatmul", "cat": "enqueue", "ts": f"{at + 100}.000", "dur": 5.0},
+            where | {"name": "AscendCL@aclrtSynchronizeStream", "ts": f"{at + 200}.000", "dur": 900.0},
+            where | {"name": "MatMulV2", "pid": 3, "tid": 7, "ts": f"{at + 150}.000", "dur": 900.0},
+        ]
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps(events))
+    entry = summarize([path])[0].traces[0]
+    assert [step.dur_ns for step in entry.steps] == [9_990_000] * 3
+    assert (entry.syncs.count, entry.gpu_busy_pct, entry.device_module) == (None, None, "torch.npu")
+    assert _check(entry.quality, "waiting_calls").figures["unknown"] == ["npu"]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_copies_without_their_work_are_noticed(lost: int) -> None:
+    builder = TraceBuilder()
+    for k in range(3):
+        builder.kernel(k * MS, k * MS + 2_000, 1_000)
+        correlation = builder.call("cudaMemcpyAsync", k * MS + 5_000, 1_000)
+        if k >= lost:
+            builder.gpu("Memcpy HtoD (Pinned -> Device)", k * MS + 7_000, 500, correlation)
+    check = _check(quality(builder.trace()), "copies_with_work")
+    assert (check.wrong, check.of, check.warns) == (lost, 3, lost > 0)
+
+
+def test_copies_that_a_graph_captures_leave_no_record() -> None:
+    builder = TraceBuilder()
+    builder.call("cudaStreamBeginCapture", 0, 1_000)
+    builder.call("cudaMemcpyAsync", 2_000, 1_000)
+    builder.call("cudaStreamEndCapture", 4_000, 1_000)
+    builder.kernel(8_000, 10_000, 1_000)
+    builder.kernel(18_000, 20_000, 1_000)
+    assert not [check for check in quality(builder.trace()).checks if check.check == "copies_with_work"]

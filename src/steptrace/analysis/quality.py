@@ -17,9 +17,17 @@ from steptrace.analysis.syncs import were_recorded
 from steptrace.documents.quality import CheckCode, CheckRow, CutEnd, Quality, QualityCheck
 from steptrace.documents.table import frame_of, names_of
 from steptrace.intervals import Ints
-from steptrace.trace.columns import ended_before, map_names, start_end
+from steptrace.trace.columns import ended_before, map_names, row_numbers, start_end
 from steptrace.trace.model import Trace, launched_at, once
-from steptrace.trace.names import device_module, host_collective, is_known_runtime, launch_kind
+from steptrace.trace.names import (
+    device_module,
+    host_collective,
+    is_async_copy,
+    is_known_runtime,
+    is_sync_copy,
+    launch_kind,
+)
+from steptrace.trace.records import LOST_SHARE, captured
 from steptrace.words import quality as words
 from steptrace.words.notes import trace_warnings
 
@@ -49,10 +57,11 @@ def _check(code: CheckCode, wrong: int, total: int, *, warns: bool, **figures: A
 def checks_of(trace: Trace) -> tuple[QualityCheck, ...]:
     """Every check of a trace with its result; those of GPU work only if there is any."""
     checks = [_steps_marked(trace), _gpu_work(trace), *_lost(trace)]
-    if len(trace.kernels) or len(trace.launches):
+    if len(trace.kernels) or len(trace.launches) or trace.meta.runtimes:
         checks.append(_runtime(trace))
     if len(trace.kernels):
         checks += [
+            *_copies(trace),
             _linked(trace),
             _clocks(trace),
             _starts(trace),
@@ -163,6 +172,18 @@ def _lost(trace: Trace) -> list[QualityCheck]:
         elif kinds[launch]:
             checks.append(_check(code, 0, kinds[launch], warns=False))
     return checks
+
+
+def _copies(trace: Trace) -> list[QualityCheck]:
+    """Copies without their work: empty ones leave no record, and so do those that a graph only captures."""
+    launches = trace.launches
+    copies = map_names(launches["name"], lambda name: is_async_copy(name) or is_sync_copy(name))
+    name = launches["name"].cat
+    copies &= ~captured(launches["ts"].to_numpy(), name.codes.to_numpy(), name.categories)
+    recorded = np.zeros(len(launches), dtype=bool)
+    recorded[(rows := row_numbers(trace.kernels["launch"]))[rows >= 0]] = True
+    missing, total = int((copies & ~recorded).sum()), int(copies.sum())
+    return [_check("copies_with_work", missing, total, warns=missing > LOST_SHARE * total)] if total else []
 
 
 def _starts(trace: Trace) -> QualityCheck:

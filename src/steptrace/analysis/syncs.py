@@ -160,9 +160,10 @@ def were_recorded(trace: Trace) -> bool:
 
     It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait.
     """
+    known = all(map(is_known_runtime, trace.meta.runtimes))
     if len(trace.launches) == 0:
-        return len(trace.kernels) == 0
-    return len(trace.syncs) > 0 or all(map(is_known_runtime, trace.meta.runtimes))
+        return len(trace.kernels) == 0 and known
+    return len(trace.syncs) > 0 or known
 
 
 @part("syncs")

@@ -20,6 +20,7 @@ CheckCode = Literal[
     "gpu_work",
     "kernel_launches_with_work",
     "graph_launches_with_work",
+    "copies_with_work",
     "waiting_calls",
     "linked_to_launch",
     "after_launch",

@@ -121,6 +121,12 @@ _MORE_METADATA: Final = re.compile(rb'\s*+,\s*+".*\}\s*\Z', re.DOTALL)
 _KEY_BYTES: Final = 64
 #: What stands between events.
 _SEPARATORS: Final = b" \t\r\n,"
+#: A value in the place of an event, which is none.
+_NO_EVENT: Final = re.compile(
+    rb'(?:null|true|false|-?\d[-+.\deE]*+|"(?:[^"\\]|\\.)*+"|\[\s*+\])(?=\s*+[,\]])', re.DOTALL
+)
+#: So many zero bytes in a row are no text, but a part of a file that was never written.
+_HOLE: Final = b"\0" * 16
 #: A text with at least two events.
 _SEVERAL: Final = re.compile(rb'"ph"\s*+:.*?"ph"\s*+:', re.DOTALL)
 
@@ -167,9 +173,12 @@ class EventStream:
                 taken, ended = take(buffer)
                 buffer = buffer[taken:]
                 begun = begun or taken > 0
-                if not ended and (tidied := _without_stray_commas(buffer, after_event=begun)) is not None:
-                    buffer = tidied
+                if not ended and (tidied := _without_strays(buffer, after_event=begun)) is not None:
+                    buffer, others = tidied
+                    self.salvaged += others
                     continue
+                if not ended and _HOLE in buffer:
+                    raise self._with_hole()
                 if not ended and len(buffer) >= self._not_mended and _SEVERAL.search(buffer):
                     # Several events are left, so the first one is damaged: it does not only lack its end.
                     if (mended := self._mend(buffer)) is not None:
@@ -252,6 +261,14 @@ class EventStream:
             "Python frame: profile with with_stack=False, or with a newer PyTorch",
         )
 
+    def _with_hole(self) -> TraceError:
+        return TraceError(
+            "zero bytes among the events: a part of the file was never written",
+            where=self.path,
+            expected="a Kineto trace (JSON)",
+            next_step="copy or record the trace again (a full disk, or a process that was killed, leaves such files)",
+        )
+
     def _too_long(self) -> TraceError:
         return self._error(f"an event, or the text around the events, is longer than {fmt.size_bytes(LARGEST_TEXT)}")
 
@@ -329,7 +346,11 @@ class EventStream:
         )
 
     def _finish(self, rest: bytes) -> None:
-        """Keep the text after the events and the metadata in it; raise an error if it is cut or invalid."""
+        """Keep the text after the events and the metadata in it; raise an error if it is cut or invalid.
+
+        A file that was given its room before it was written ends with zero bytes.
+        """
+        rest = rest.rstrip(b"\0")
         self.tail = rest
         if self.bare_array:
             if rest.strip():
@@ -357,16 +378,20 @@ class EventStream:
         self._keep(tail)
 
 
-def _without_stray_commas(buffer: bytes, *, after_event: bool) -> bytes | None:
-    """The text of events without stray commas at its beginning; None if there are none.
+def _without_strays(buffer: bytes, *, after_event: bool) -> tuple[bytes, int] | None:
+    """The text of events without stray commas and values at its beginning, and the number of values; None without any.
 
-    Tools that merge or cut traces leave several commas between events, and trace viewers accept them.
+    Tools that merge or cut traces leave several commas, `null` or other values between events. Trace viewers accept
+    them.
     """
-    rest = buffer.lstrip(_SEPARATORS)
-    if rest[:1] not in (b"{", b"]"):
+    rest, others = buffer.lstrip(_SEPARATORS), 0
+    while (value := _NO_EVENT.match(rest)) is not None:
+        rest, others = rest[value.end() :].lstrip(_SEPARATORS), others + 1
+    if not others and rest[:1] not in (b"{", b"]"):
         return None
-    comma = b"," if after_event and rest[:1] == b"{" else b""
-    return comma + rest if buffer[: len(buffer) - len(rest)].count(b",") > len(comma) else None
+    comma = b"," if after_event and rest[:1] != b"]" else b""
+    stray = buffer[: len(buffer) - len(rest)].count(b",") > len(comma)
+    return (comma + rest, others) if others or stray else None
 
 
 def looks_like_trace(path: Path) -> bool:

@@ -248,10 +248,12 @@ def _labels_of_loop(labels: Columns, wanted: Mask) -> tuple[int, Ints, Ints]:
 def _steps_of_optimizer(labels: Columns, names: pd.Index) -> tuple[int, Ints, Ints]:
     """Thread, starts and ends of the steps from one optimizer step's end to the next one's.
 
-    Where a loader is waited for, a step may have several optimizers: it ends with the last one before the next wait.
-    The first step begins with its wait for the loader, and does not count without one: its start is unknown.
+    A step may have several optimizers. Where a loader is waited for, it ends with the last one before the next wait;
+    else with that of `_last_of_each_step`. The first step begins with its wait for the loader, and does not count
+    without one: its start is unknown.
     """
-    thread, begun, ends = _labels_of_loop(labels, by_name(labels["name"], names, naming.OPTIMIZER_STEP.match))
+    is_step = by_name(labels["name"], names, naming.OPTIMIZER_STEP.match)
+    thread, begun, ends = _labels_of_loop(labels, is_step)
     of_loader, waits, _ = _labels_of_loop(labels, by_name(labels["name"], names, naming.LOADER_LABEL.match))
     none = np.empty(0, dtype=np.int64)
     if len(ends) == 0:
@@ -262,9 +264,29 @@ def _steps_of_optimizer(labels: Columns, names: pd.Index) -> tuple[int, Ints, In
         last = np.searchsorted(waits, ends) < np.searchsorted(waits, until)
         last[-1] = True
         ends = ends[last]
+    else:
+        rows = np.flatnonzero(is_step & (labels["thread"] == thread))
+        rows = rows[np.argsort(labels["ts"][rows], kind="stable")]
+        ends = ends[_last_of_each_step(labels["name"][rows[np.searchsorted(labels["ts"][rows], begun)]], begun, ends)]
     first = waits[:1][waits[:1] < begun[0]]
     starts = np.concatenate([first, ends[:-1]])
     return thread, starts, ends[len(ends) - len(starts) :]
+
+
+def _last_of_each_step(kind: Ints, begun: Ints, ends: Ints) -> Mask:
+    """A mask of the optimizer steps that end a step of training, where several kinds of optimizers take turns.
+
+    The kinds that come about equally often are of one step: for matrices and for vectors, of a generator and of its
+    critic. The last of them is the one after which most time passes, since a forward and a backward pass follow. Rarer
+    kinds end no step.
+    """
+    kinds, often = np.unique(kind, return_counts=True)
+    together = kinds[often >= often.max() - 1]
+    counted = np.flatnonzero(np.isin(kind, together))
+    before, after = kind[counted[:-1]], begun[counted[1:]] - ends[counted[:-1]]
+    usual = [np.median(after[before == one]) if (before == one).any() else np.inf for one in together]
+    ends_step: Mask = kind == together[int(np.argmax(usual))]
+    return ends_step
 
 
 def _steps_of_loader(labels: Columns, names: pd.Index) -> tuple[int, Ints, Ints]:

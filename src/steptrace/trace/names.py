@@ -201,6 +201,15 @@ def wait_scope(name: str) -> str | None:
     return _SCOPES[next(group for group in match.groups() if group)]
 
 
+#: Categories of torch_npu alone. It writes calls into its runtime and the work of its devices without a category.
+_NPU: Final = frozenset(("enqueue", "dequeue", "async_npu", "async_task_queue"))
+
+
+def is_of_npu(category: str) -> bool:
+    """Whether only torch_npu writes events of a category."""
+    return category in _NPU
+
+
 def runtime_of(category: str) -> str | None:
     """The runtime whose calls an event category holds: `cuda`, `xpu`, `mtia`, ...; None for other categories."""
     match = _RUNTIME.match(category)

@@ -19,7 +19,7 @@ from steptrace.trace.columns import Columns
 from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST_DEVICES, CollectiveArgs, plain_text
 from steptrace.trace.files import CHUNK, EventStream
 from steptrace.trace.foreign import other_producer
-from steptrace.trace.names import is_label, runtime_of, step_index
+from steptrace.trace.names import is_label, is_of_npu, runtime_of, step_index
 from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
 from steptrace.words.notes import unread_events
 
@@ -169,6 +169,15 @@ def _what(unread: Iterable[tuple[str, str]]) -> str:
     return "not a trace of PyTorch's profiler, none of its events is read"
 
 
+def _runtimes(counts: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """The runtimes whose calls there are, by the phases and categories of the events.
+
+    That of Ascend's devices is among them, although its calls have no category and are not read.
+    """
+    runtimes = {runtime for phase, category in counts if phase == "X" and (runtime := runtime_of(category))}
+    return frozenset(runtimes | {"npu" for _, category in counts if is_of_npu(category)})
+
+
 def _marks(columns: Columns, rows: Any) -> Iterable[tuple[int, ...]]:
     return zip(*(columns[key][rows].tolist() for key in ("name", "thread", "ts", "dur")), strict=True)
 
@@ -273,7 +282,7 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         metadata=stream.metadata,
         base_ns=base,
         collectives=scanner.collectives.values,
-        runtimes=frozenset(runtime for phase, category in counts if phase == "X" and (runtime := runtime_of(category))),
+        runtimes=_runtimes(counts),
         notes=notes,
     )
 

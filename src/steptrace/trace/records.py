@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace.documents.quality import CutEnd, LeftOutStep, LostRecords, Place
 from steptrace.intervals import Ints
@@ -139,13 +140,22 @@ def _same_place(graphs: Ints, step: Ints) -> list[Ints]:
 def launching(calls: Columns, names: pd.Index) -> Mask:
     """A mask of the calls that always put work on a GPU; launches that a graph only captures do not run."""
     launches = by_name(calls["name"], names, lambda name: naming.launch_kind(name) is not None)
-    begins = np.sort(calls["ts"][by_name(calls["name"], names, naming.begins_capture)])
-    if len(begins) == 0:
-        return launches
-    ends = np.sort(calls["ts"][by_name(calls["name"], names, naming.ends_capture)])
-    begun, ended = (np.searchsorted(times, calls["ts"], side="right") for times in (begins, ends))
-    captured: Mask = begun > ended
-    return launches & ~captured
+    return launches & ~captured(calls["ts"], calls["name"], names)
+
+
+def captured(ts: Ints, codes: NDArray[Any], names: pd.Index) -> Mask:
+    """A mask of the calls that are made while a graph is captured: what they launch does not run.
+
+    Args:
+        ts: the start of each call.
+        codes: the number of its name.
+        names: the text of each name's number.
+    """
+    begins = np.sort(ts[by_name(codes, names, naming.begins_capture)])
+    ends = np.sort(ts[by_name(codes, names, naming.ends_capture)])
+    begun, ended = (np.searchsorted(times, ts, side="right") for times in (begins, ends))
+    inside: Mask = begun > ended
+    return inside
 
 
 def complete_steps(steps: pd.DataFrame, call_step: Ints, lost: Mask, launches: Mask) -> tuple[slice, bool]:

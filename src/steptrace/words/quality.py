@@ -14,6 +14,7 @@ TITLES: Final[Mapping["CheckCode", str]] = {
     "gpu_work": "GPU work recorded",
     "kernel_launches_with_work": "launches with their GPU work",
     "graph_launches_with_work": "graph launches with their GPU work",
+    "copies_with_work": "copies with their work",
     "waiting_calls": "calls that wait for the GPU",
     "linked_to_launch": "GPU work linked to its launch",
     "after_launch": "GPU work after its launch",
@@ -89,7 +90,7 @@ def _gpu_work(_wrong: int, _of: int, *, activities: int) -> str:
 
 #: Which of the GPU's records are missing.
 _PLACES: Final[Mapping["Place", str]] = {
-    "all": "all of the GPU's records are missing",
+    "all": "all of their records are missing",
     "start": "records at the start are missing",
     "end": "records at the end are missing",
     "middle": "records in one stretch of the trace are missing",
@@ -185,6 +186,7 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "gpu_work": _gpu_work,
     "kernel_launches_with_work": _launches_with_work("kernel"),
     "graph_launches_with_work": _launches_with_work("graph"),
+    "copies_with_work": lambda wrong, of: f"{_part(wrong, of)} copies have no GPU activity in the trace",
     "waiting_calls": _waiting_calls,
     "linked_to_launch": lambda wrong, total, *, module: (  # noqa: ARG005 - the remedy names it
         f"{_part(wrong, total)} GPU activities have no launch in the trace"
@@ -207,6 +209,7 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
 
 #: What to do if a check fails, or what that means for the figures.
 _REMEDIES: Final[Mapping["CheckCode", str]] = {
+    "copies_with_work": "their time is not counted, nor what waits for them without a call that waits",
     "linked_to_launch": "call {module}.synchronize() before the profiler starts, or record fewer steps",
     "after_launch": "figures that depend on the order of host and GPU work are doubtful",
     "starts": "each was taken to start at that call, or at the end of its stream's work before",
