@@ -56,15 +56,16 @@ class CollectiveTime(Document, frozen=True):
     collective: Annotated[str, field("`all_reduce`, ..., or the kernel's short name where nothing says it.")]
     group: Annotated[str | None, field("Process group, null if not in the trace.")]
     stream: Annotated[int | None, field("Stream it ran on; null for one of the host.")]
-    thread: Annotated[int | None, reference("threads", "what carried it out; null for one of a GPU.")]
+    thread: Annotated[int | None, reference("threads", "the thread that carried it out; null on a GPU.")]
     step: Annotated[int | None, reference("steps", "the step that launched it, or it began in; null outside them.")]
     ts: Annotated[int, field("Start.")]
     dur_ns: Annotated[int, field("Length, waiting for other ranks included.")]
     exposed_ns: Annotated[
-        int | None, field("Of its length, what no computation hid; null on a host where no operator is recorded.")
+        int | None, field("The part of its length that no computation hid; null on a host without recorded operators.")
     ]
     bytes: Annotated[
-        int | None, field("The larger of what this rank gives and gets, on a host what it gives; null if not recorded.")
+        int | None,
+        field("The larger of the bytes that this rank sends and receives (on a host: sends); null if not recorded."),
     ]
     ranks: Annotated[int | None, field("Ranks of its group; null if not recorded.")]
     bus_bytes: Annotated[

@@ -48,7 +48,7 @@ class PathPart(Document, frozen=True):
     """One part of a step's critical path. A step's parts follow each other without a gap from its start to its end, so
     that their lengths add up to the step's exactly."""
 
-    step: Annotated[int | None, reference("steps", "null where the trace has none and all of it counts.")]
+    step: Annotated[int | None, reference("steps", "null if the trace has no steps; then all of it counts.")]
     ts: Annotated[int, field("Start.")]
     dur: Annotated[int, field("Length.")]
     class_: Annotated[str, field("What the path is in: see `steptrace.analysis.critical_path`.")] = msgspec.field(

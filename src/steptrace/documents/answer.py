@@ -84,7 +84,7 @@ class EstimatedAnswer(Document, frozen=True, kw_only=True):
     gpu: Annotated[str, field("The GPU.")]
     outcome: Annotated[EstimatedOutcome, field("What they say.")]
     name: Annotated[str | None, field("The fastest variant, or the only one.")] = None
-    baseline: Annotated[str | None, field("Its baseline; null of a baseline.")] = None
+    baseline: Annotated[str | None, field("Its baseline; null for a baseline.")] = None
     computes_something_else: Annotated[bool, field("Whether its answer differs.")] = False
     step_ms: Annotated[Band | None, field("Its step time, low and high end.")] = None
     baseline_ms: Annotated[Band | None, field("The baseline's.")] = None
@@ -183,7 +183,7 @@ class ChangedSettings(Document, frozen=True, kw_only=True):
     """How to get a variant."""
 
     name: Annotated[str, field("The variant.")]
-    baseline: Annotated[str | None, field("The variant that is changed; null of a baseline.")]
+    baseline: Annotated[str | None, field("The variant that is changed; null for a baseline.")]
     set: Annotated[tuple[str, ...], field("Overrides to set.")]
     remove: Annotated[tuple[str, ...], field("Overrides to remove.")]
 
@@ -210,7 +210,7 @@ class Advice(Document, frozen=True, kw_only=True):
     study: Annotated[str, field("The study, for the command.")]
     scale: Annotated[str | None, field("Its scale, for the command.")]
     variant: Annotated[ChangedSettings | None, field("The variant to use, to keep or to try.")] = None
-    cpu_timings: Annotated[bool, field("Whether the step times are those of a CPU.")] = False
+    cpu_timings: Annotated[bool, field("Whether the step times were measured on a CPU.")] = False
     syncs_now: Annotated[float | None, field("Syncs per step of the variant to try.")] = None
     syncs_before: Annotated[float | None, field("Syncs per step of its baseline.")] = None
     lines_without_sync: Annotated[tuple[Line, ...], field("Lines at which it no longer syncs.")] = ()

@@ -78,7 +78,7 @@ class DoctorAnswer(Document, frozen=True, kw_only=True):
     kind: Annotated[Literal["doctor"], _KIND] = "doctor"
     usable: Annotated[bool, field("Whether any study can run.")]
     checks: Annotated[tuple[DoctorCheck, ...], field("What was looked at.")]
-    studies: Annotated[tuple[KnownStudy, ...], field("The studies of this folder, and those of steptrace.")]
+    studies: Annotated[tuple[KnownStudy, ...], field("The studies of this folder, and those that come with steptrace.")]
 
 
 @described("A training that can be captured.")

@@ -43,13 +43,13 @@ class CollectiveName(Row, frozen=True):
     ] = None
     transfer_ns: Annotated[int | None, column("Transfer", "The rest of the summed length.", kind="total")] = None
     exposed_transfer_ns: Annotated[
-        int | None, column("Exposed transfer", "Of the exposed time, what is not waiting.", kind="total")
+        int | None, column("Exposed transfer", "The part of the exposed time that is not waiting.", kind="total")
     ] = None
     bus_bytes_per_s: Annotated[
         float | None,
         column(
             "Bus bandwidth, waiting included",
-            "Bytes over the summed length, times what nccl-tests multiplies them by to compare collectives: 2(n-1)/n "
+            "Bytes over the summed length, times the factor that nccl-tests uses to compare collectives: 2(n-1)/n "
             "for an all-reduce of n ranks, (n-1)/n for all-gather, reduce-scatter and all-to-all, else 1.",
             kind="rate",
         ),

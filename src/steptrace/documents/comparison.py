@@ -261,9 +261,9 @@ class Difference(Document, frozen=True):
     name: Annotated[str, field("The figure, or the key of the environment.")]
     before: str | None
     now: str | None
-    figure: Annotated[FigureOfChange | None, field("The figure, a path into `variants`; null of the environment.")] = (
-        None
-    )
+    figure: Annotated[
+        FigureOfChange | None, field("The figure, a path into `variants`; null for a fact of the environment.")
+    ] = None
     before_value: Annotated[str | float | bool | None, field("The value that `before` says.")] = None
     now_value: Annotated[str | float | bool | None, field("The value that `now` says.")] = None
 
@@ -276,7 +276,8 @@ class VariantChange(Document, frozen=True):
         RatioToBaseline | None,
         column(
             "Before / now",
-            "Unprofiled step time of a result over that of the next: above 1, the next is faster. Judged as within a "
+            "Unprofiled step time of one result over that of the next result: above 1, the next one is faster. Judged "
+            "as within a "
             "study, unpaired.",
         ),
     ]

@@ -25,12 +25,13 @@ class RowChange(Document, frozen=True):
     """A kernel, operator, sync, line, or a row of another table, that changed."""
 
     name: Annotated[str, field("Its name, or keys, on side B; on side A where B lacks it.")]
-    place: Annotated[str | None, field("File and function; of a sync without a line its label.")]
+    place: Annotated[str | None, field("File and function; the label for a sync without a line.")]
     renamed_from: Annotated[
         tuple[str, ...],
         column(
             "Same kernel",
-            "By name, else without numbers and parameters, else by what it computes; kernels alike are added up.",
+            "The name of the same kernel in A, if it differs. Names are compared first as they are, then without "
+            "numbers and parameters, then by what they compute. Matching kernels are added up.",
         ),
     ]
     in_a: Annotated[bool, field("Whether A has it.")]
@@ -50,14 +51,16 @@ class MeasuredSide(Document, frozen=True):
     steps: Annotated[int, field("Timed steps of all runs.")]
     device: Annotated[str, field("`cpu` or `cuda`.")]
     gpu: Annotated[str | None, field("Name of the GPU.")]
-    step_ns: Annotated[float, field("Unprofiled step time; of several runs the median.")]
+    step_ns: Annotated[float, field("Unprofiled step time; the median of several runs.")]
     low_ns: Annotated[float, field("5 % of the timed steps are shorter.")]
     high_ns: Annotated[float, field("5 % of the timed steps are longer.")]
     loader_wait_ns: Annotated[float | None, field("Mean wait for data of a timed step; null without a DataLoader.")]
     peak_allocated_bytes: Annotated[int | None, field("Most bytes allocated in the whole training, of any run.")]
     measured_syncs_per_step: Annotated[float | None, field("By its traces; null without a GPU.")]
     predicted_syncs_per_step: Annotated[float | None, field("On a virtual GPU; null without a prediction.")]
-    estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there; empty without a prediction.")] = ()
+    estimates: Annotated[
+        tuple[Estimate, ...], field("Estimates for GPUs that are not in this machine; empty without a prediction.")
+    ] = ()
 
 
 class MeasuredDiff(Document, frozen=True):
@@ -87,13 +90,14 @@ class DiffCause(Document, frozen=True, kw_only=True):
     """The largest parts of the difference; `words.diff` makes the sentence."""
 
     lacking: Annotated[
-        Literal["a", "b", "both"] | None, field("The side without profiled steps; then nothing else is known.")
+        Literal["a", "b", "both"] | None,
+        field("The side without profiled steps. If there is one, the other fields are null."),
     ] = None
     a_ns: Annotated[float | None, field("Length of a profiled step of A, or of its trace.")] = None
     b_ns: Annotated[float | None, field("Length of a profiled step of B, or of its trace.")] = None
     whole_traces: Annotated[bool, field("Whether whole traces are compared, since a side marks no steps.")] = False
     is_same: Annotated[bool, field("Whether the difference is below the noise floor.")] = False
-    part: Annotated[str | None, field("The part of the step that makes most of it: a key of `parts_ns`.")] = None
+    part: Annotated[str | None, field("The part of the step with most of the difference: a key of `parts_ns`.")] = None
     part_ns: Annotated[float | None, field("How much longer that part is in B.")] = None
     row: Annotated[str | None, field("The kernel, operator or sync that changes most in the same direction.")] = None
     place: Annotated[str | None, field("Its place, if it has one.")] = None

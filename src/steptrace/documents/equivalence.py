@@ -23,7 +23,8 @@ class Tolerance(Document, frozen=True):
 
     loss: Annotated[float, field("Of the loss.")]
     gradient: Annotated[
-        float | None, field("Of the loss's gradient by the predictions; of a program's first gradients in float32.")
+        float | None,
+        field("Of the loss's gradient by the predictions; for a program, of its first gradients in float32."),
     ] = None
     predictions: Annotated[float | None, field("Of the network's output.")] = None
     parameters: Annotated[float | None, field("Of the gradient by the parameters.")] = None

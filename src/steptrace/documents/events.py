@@ -44,7 +44,7 @@ class Progressed(_Event, frozen=True, kw_only=True, tag=True):
     """How far rank 0 is in a phase."""
 
     phase: Annotated[str, field("Name of the phase.")]
-    done: Annotated[int, field("Steps of it that are over.")]
+    done: Annotated[int, field("Finished steps of the phase.")]
     total: Annotated[int | None, field("Steps that it has; null as long as that is not known.")]
 
 

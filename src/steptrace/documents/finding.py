@@ -36,17 +36,18 @@ class Finding(Document, frozen=True):
         int | None,
         column(
             "Saves at most",
-            "Upper bound of what a perfect remedy saves. Bounds do not add up: one instant can have several causes. "
+            "Upper bound of the time that a perfect remedy saves. Bounds do not add up: one instant can have several "
+            "causes. "
             "Sorted by severity, then by bound. A share is of the step, or of a trace without steps.",
         ),
     ]
     source: Annotated[Source | None, field("Line of code, or rank.")]
     evidence: Annotated[tuple[str, ...], field("The figures behind the claim.")]
-    advice: Annotated[str, field("What to do, and what else there is to know.")]
+    advice: Annotated[str, field("What to do, and further explanations.")]
     counter_check: Annotated[str, field("What would show that the claim is wrong.")]
     variant: Annotated[str | None, field("Variant concerned; null for the whole study, or a trace.")]
     cost_share: Annotated[
-        float | None, field("The cost as a share of the step; of the whole trace where that marks no steps.")
+        float | None, field("The cost as a share of the step, or of the whole trace if it marks no steps.")
     ] = None
     basis: Annotated[str | None, field("Where the rule's thresholds come from.")] = None
     study: Annotated[str | None, field("The study that demonstrates it.")] = None
@@ -57,7 +58,7 @@ class Finding(Document, frozen=True):
     ] = msgspec.field(default_factory=dict)
     on_path_ns: Annotated[
         float | None,
-        field("GPU work on the critical path of a step, where that is less than the finding would cost by itself."),
+        field("GPU work on the critical path of a step, if that is less than the cost would be without this limit."),
     ] = None
     ranks: Annotated[
         tuple[int, ...],

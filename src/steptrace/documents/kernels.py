@@ -16,7 +16,9 @@ from steptrace.documents.overview import PartTimes
 )
 class KernelName(Row, frozen=True):
     name: Annotated[str, key("", "Name as recorded.")]
-    short_name: Annotated[str, column("Kernel", "Short name, with what sets it apart from the others in the table.")]
+    short_name: Annotated[
+        str, column("Kernel", "Short name, with the parts that distinguish it from the other names in the table.")
+    ]
     class_: Annotated[str, key("Class", "`compute`, `comm` (collectives) or `memory` (memcpy and memset).")] = (
         msgspec.field(name="class")
     )
@@ -49,7 +51,9 @@ class KernelType(Row, frozen=True):
 )
 class KernelFormat(Document, frozen=True):
     name: Annotated[str, key("", "Name as recorded.")]
-    short_name: Annotated[str, column("Kernel", "Short name, with what sets it apart from the others in the table.")]
+    short_name: Annotated[
+        str, column("Kernel", "Short name, with the parts that distinguish it from the other names in the table.")
+    ]
     bits: Annotated[
         str, column("Format", "`bits8` (and narrower), `bits16`, `bits32`, `bits64`, `integer` or `unknown`.")
     ]
@@ -70,8 +74,8 @@ class Precision(Document, frozen=True):
         PartTimes,
         column(
             "Kernel time by number format",
-            "Shares of compute kernels' time by the narrowest floating-point format in the kernel's name, else in its "
-            "operator's inputs. TF32 is 32-bit.",
+            "Shares of compute kernels' time by the narrowest floating-point format in the kernel's name or, without "
+            "one there, in its operator's inputs. TF32 is 32-bit.",
             kind="sum",
         ),
     ]
@@ -136,7 +140,8 @@ class Sequence(Document, frozen=True):
         int,
         column(
             "First to last",
-            "First start to last end, over all calls: beyond the GPU time, what a graph or fusing saves at most.",
+            "From the first start to the last end, over all calls. The excess over the GPU time is the most that a "
+            "CUDA graph or fusing can save.",
             kind="total",
         ),
     ]

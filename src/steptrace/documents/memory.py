@@ -31,7 +31,9 @@ class AtPeak(Document, frozen=True):
     label: Annotated[str | None, key("Label", "Innermost `record_function` label around it.")]
     phase: Annotated[str | None, key("", "Part of the step.")]
     file: Annotated[str | None, place_key("Line", "File of the first frame that is neither PyTorch's nor steptrace's.")]
-    line: Annotated[int | None, key("", "Line in `file`; of backward work that of the forward operator.", local=True)]
+    line: Annotated[
+        int | None, key("", "Line in `file`; for backward work the line of the forward operator.", local=True)
+    ]
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
     blocks: Annotated[

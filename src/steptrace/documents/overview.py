@@ -67,7 +67,7 @@ class StepParts(Document, frozen=True):
     """Where the time of one step goes."""
 
     index: Annotated[int, field("The N of `ProfilerStep#N`.")]
-    parts_ns: Annotated[PartTimes, field("Its time by part. The steps' add up to those of all together.")]
+    parts_ns: Annotated[PartTimes, field("Its time by part. The sum over the steps is that of all steps together.")]
 
 
 @described("How long a step takes, where that time goes, and what takes it; the parts add up to the window.")

@@ -87,7 +87,9 @@ class Predicted(File, frozen=True, kw_only=True):
     syncs_per_step: Annotated[PerStep, field("Syncs per step.")] = msgspec.field(name="total")
     sites: Annotated[tuple[PredictedSync, ...], field("Where they are.")]
     unknown: Annotated[tuple[PredictedPlace, ...], field("Operations whose syncs could not be judged.")]
-    assumed: Annotated[tuple[PredictedPlace, ...], field("Where the program read what was not computed.")] = ()
+    assumed: Annotated[
+        tuple[PredictedPlace, ...], field("Where the program read values that the prediction had not computed.")
+    ] = ()
     early_reads: Annotated[
         tuple[PredictedPlace, ...], field("Where the program read a copy to the host that may be under way.")
     ] = ()
@@ -98,9 +100,7 @@ class Predicted(File, frozen=True, kw_only=True):
     by_step: Annotated[tuple[int, ...], field("Syncs of each step; empty where steps are not told apart.")] = ()
     warmup_by_step: Annotated[tuple[int, ...], field("Syncs of each step before those that were followed.")] = ()
     by_rank: Annotated[tuple[PerStep, ...], field("Syncs per step of each rank of a program.")] = ()
-    branches: Annotated[
-        tuple[PredictedBranch, ...], field("Where the program does something else every few steps.")
-    ] = ()
+    branches: Annotated[tuple[PredictedBranch, ...], field("Lines that branch differently every few steps.")] = ()
     awaited: Annotated[
         tuple[AwaitedBranch, ...],
         field("Where the program waits for its step counter, and was not seen to branch in the followed steps."),

@@ -19,7 +19,7 @@ class ProgramPlace(Document, frozen=True, kw_only=True):
 
     op: Annotated[str, field("Operator.")]
     file: Annotated[str | None, field("File of the line; null where no line of the program is on the stack.")]
-    line: Annotated[int | None, field("Line in it; of backward work that of the forward operator.")]
+    line: Annotated[int | None, field("Line in it; for backward work the line of the forward operator.")]
     function: Annotated[str | None, field("Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line.")]
     label: Annotated[str | None, field("Innermost `record_function` label.")]
@@ -68,7 +68,9 @@ class Prediction(Document, frozen=True, kw_only=True):
     unknown: Annotated[tuple[CountedPlace, ...], field("Operations whose syncs could not be judged.")]
     operators_per_section: Annotated[dict[str, int], field("Operators that do work, by label, over all steps.")]
     operators: Annotated[int, field("Operators that do work, over all followed steps.")]
-    assumed: Annotated[tuple[CountedPlace, ...], field("Where the program read what was not computed.")] = ()
+    assumed: Annotated[
+        tuple[CountedPlace, ...], field("Where the program read values that the prediction had not computed.")
+    ] = ()
     early_reads: Annotated[tuple[CountedPlace, ...], field("Where it read a copy that may be under way.")] = ()
     peak_memory_bytes: Annotated[int | None, field("The most bytes that the allocator held.")] = None
     batch_size: Annotated[int | None, field("Batch size of the config that was followed.")] = None

@@ -15,7 +15,7 @@ from steptrace.documents.base import Document, Row, column, described, field, ke
 )
 class LineTime(Document, frozen=True):
     file: Annotated[str, place_key("Line", "File.")]
-    line: Annotated[int | None, key("", "Line; of backward work that of the forward operator.", local=True)]
+    line: Annotated[int | None, key("", "Line; for backward work the line of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function.")]
     code: Annotated[str | None, field("Text of the line.")]
     kernels: Annotated[int, column("Activities", "GPU activities.", kind="total", plain=True)]

@@ -96,7 +96,7 @@ class Environment(Document, frozen=True):
     torch: Annotated[str, field("Version of PyTorch.")]
     steptrace: Annotated[str, field("Version of steptrace.")]
     git_commit: Annotated[
-        str | None, field("Commit of the measured code: of a program's folder, else of the working directory.")
+        str | None, field("Commit of the measured code: that of the program's folder, or of the working directory.")
     ]
     git_dirty: Annotated[bool | None, field("Whether it had uncommitted changes.")]
 
@@ -190,7 +190,7 @@ class RunRecord(File, frozen=True, kw_only=True):
     config: Annotated[dict[str, Any], field("The composed configuration.")]
     warnings: Annotated[tuple[str, ...], field("The notes as sentences.")] = ()
     notes: Annotated[
-        tuple[Note, ...], field("What was asked for and could not be measured, and what may have changed the times.")
+        tuple[Note, ...], field("Figures that could not be measured, and conditions that may have changed the times.")
     ] = ()
     batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.")] = None
     compiled: Annotated[
@@ -361,7 +361,8 @@ class OpLine(Document, frozen=True):
     ]
     label: Annotated[str | None, field("Innermost `record_function` label around the call.")]
     phase: Annotated[
-        str | None, field("`backward` in autograd's engine, else the outermost label if a part of the step.")
+        str | None,
+        field("`backward` in autograd's engine; otherwise the outermost label if it names a part of the step."),
     ]
     file: Annotated[
         str | None,

@@ -122,7 +122,8 @@ class StepFigures(Document, frozen=True):
         float | None,
         column(
             "Operators per step",
-            "PyTorch operators that the program or a backward node calls; what they call inside counts with them.",
+            "PyTorch operators that the program or a backward node calls. Operators that these call inside do not "
+            "count separately.",
             kind="rate",
         ),
     ]

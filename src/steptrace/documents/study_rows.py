@@ -15,7 +15,7 @@ class OfVariant(Document, frozen=True, kw_only=True):
 class VariantTimes(OfVariant, frozen=True, kw_only=True):
     """The unprofiled step time of a variant."""
 
-    status: Annotated[str, field("`ok`, `failed`, or what else became of its runs.")]
+    status: Annotated[str, field("How its runs ended: `ok`, `failed`, `killed`, `out of memory` or `not run`.")]
     step_ms: Annotated[float | None, field("Step time over all runs.")]
     low_ms: Annotated[float | None, field("Low end of its 95 % interval.")]
     high_ms: Annotated[float | None, field("High end of it.")]
@@ -52,7 +52,7 @@ class VariantSite(OfVariant, frozen=True, kw_only=True):
 
     basis: Annotated[str, field("`measured`, or `predicted` where nothing was measured.")]
     file: Annotated[str | None, field("File of the line.")]
-    line: Annotated[int | None, field("Line in it; of backward work that of the forward operator.")]
+    line: Annotated[int | None, field("Line in it; for backward work the line of the forward operator.")]
     operator: Annotated[str | None, field("Innermost operator.")]
     kind: Annotated[str | None, field("The call that waits, or `d2h_copy`, `h2d_copy`.")]
     count_per_step: Annotated[float | None, field("Syncs per step, a mean over the steps.")]

@@ -113,7 +113,8 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     absent: Annotated[
         dict[str, Absence | None],
         field(
-            "Why a subject is null or empty, by its name: what the trace lacks; null where that is no loss.",
+            "Why a subject is null or empty, by its name: the code of what the trace lacks; null if nothing is "
+            "missing.",
             kind="first",
         ),
     ] = msgspec.field(default_factory=dict)

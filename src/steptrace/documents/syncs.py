@@ -13,7 +13,7 @@ class Place(Document, frozen=True):
     """A place in the program."""
 
     file: Annotated[str | None, place_key("Line", "File of the first frame that is neither PyTorch's nor steptrace's.")]
-    line: Annotated[int | None, key("", "Line in it; of backward work that of the forward operator.", local=True)]
+    line: Annotated[int | None, key("", "Line in it; for backward work the line of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     op: Annotated[str | None, key("Operator", "Innermost operator.")]
     label: Annotated[str | None, key("Label", "Innermost `record_function` label.")]
@@ -117,7 +117,7 @@ class SyncCost(Document, frozen=True, kw_only=True):
         int | None, field("Trace time in ns at which that work started, or at which the last GPU work ended.")
     ]
     file: Annotated[str | None, field("File of the first frame that is neither PyTorch's nor steptrace's.")]
-    line: Annotated[int | None, field("Line in it; of backward work that of the forward operator.")]
+    line: Annotated[int | None, field("Line in it; for backward work the line of the forward operator.")]
     function: Annotated[str | None, field("Function that the line stands in.")]
     op: Annotated[str | None, field("Innermost operator.")]
     label: Annotated[str | None, field("Innermost `record_function` label.")]
@@ -237,7 +237,11 @@ class Syncs(Document, frozen=True):
     ]
     ceiling_ns: Annotated[
         int | None,
-        column("Saves at most, in all", "Upper bound of what all steps save without any of them.", kind="sum"),
+        column(
+            "Saves at most, in all",
+            "Upper bound of the time that all steps save without any of these syncs.",
+            kind="sum",
+        ),
     ]
     by_kind: Annotated[dict[str, int], field("Counts by kind.", kind="total")]
     outside_steps: Annotated[

@@ -86,7 +86,7 @@ class Noise(Document, frozen=True):
         float | None, field("Interquartile range over median of the steps, as far as waits for data do not explain it.")
     ]
     drift: Annotated[float | None, field("Change of the step time over a run, median of the runs.")]
-    uneven: Annotated[tuple[str, ...], field("In what ways noise is above its limits, as sentences.")]
+    uneven: Annotated[tuple[str, ...], field("The kinds of noise that are above their limits, as sentences.")]
     warnings: Annotated[tuple[str, ...], field("The notes as sentences.")]
     notes: Annotated[tuple[Note, ...], field("What to read with care.")] = ()
 
@@ -175,12 +175,10 @@ class SyncCounts(Document, frozen=True):
         float | None,
         column(
             "Syncs per step",
-            "Host operations in a step that wait for queued GPU work: traced on a GPU, else predicted.",
+            "Host operations in a step that wait for queued GPU work: traced on a GPU, or predicted without one.",
         ),
     ]
-    predicted_per_step: Annotated[
-        float | None, field("Predicted without one; of a program the mean of the steps followed.")
-    ]
+    predicted_per_step: Annotated[float | None, field("Predicted without a GPU: the mean of the followed steps.")]
     predicted_not_judged: Annotated[int | None, field("Operations that the prediction does not cover.")]
     predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
     warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]
@@ -233,7 +231,7 @@ class Why(Document, frozen=True):
     shorter: Annotated[
         tuple[Saving, ...], field("The parts that take at least a tenth of that less, the largest first.")
     ]
-    longer: Annotated[tuple[Saving, ...], field("The parts that take at least a tenth of it more.")]
+    longer: Annotated[tuple[Saving, ...], field("The parts that take more time, by at least a tenth of that.")]
     syncs_ns: Annotated[
         float | None,
         field("What the syncs that are gone can have cost at most; null if not measured, or if none is gone."),
@@ -277,7 +275,7 @@ class VariantResult(StepFigures, frozen=True):
     """One variant of a study."""
 
     name: Annotated[str, field("Its name.")]
-    status: Annotated[VariantStatus, field("`ok` if every run ended well, else the worst ending.")]
+    status: Annotated[VariantStatus, field("`ok` if every run ended well; otherwise the worst ending.")]
     hypothesis: Annotated[str | None, field("What its author expects.")]
     overrides: Annotated[tuple[str, ...], field("Its difference to the baseline's configuration.")]
     baseline: Annotated[str, field("The variant that it is compared with.")]
@@ -323,17 +321,19 @@ class VariantResult(StepFigures, frozen=True):
     ]
     input: LoaderWait | None
     trace: Annotated[
-        TraceSummary | None, field("Rank 0's trace: those of the runs as one, without its pictures; null without any.")
+        TraceSummary | None, field("Rank 0's traces of all runs, combined, without pictures; null without any.")
     ]
     ranks: Annotated[Ranks | None, field("What the ranks' traces say together, of all runs; null for one rank.")]
     memory: Annotated[RunMemory | None, field("What the runs had and held.")]
     communication: Annotated[Communication | None, field("What the ranks tell each other; null for one rank.")]
     equivalence: Equivalence
     sync_diff: SyncDiff | None = None
-    estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there, by `estimate_gpus`.")] = ()
+    estimates: Annotated[
+        tuple[Estimate, ...], field("Estimates for GPUs that are not in this machine (`estimate_gpus`).")
+    ] = ()
     predicted_branches: Annotated[
         tuple[PredictedBranch, ...],
-        field("Where the program does something else every few steps, as the prediction saw it."),
+        field("Lines that branch differently every few steps, by the prediction."),
     ] = ()
     predicted_awaited: Annotated[
         tuple[AwaitedBranch, ...],
@@ -352,8 +352,8 @@ class VariantResult(StepFigures, frozen=True):
         float | None,
         column(
             "Energy per step",
-            "Mean power of rank 0's GPU over the unprofiled steps, as NVML samples it, times the mean step time. It is "
-            "that of the whole GPU, whatever else runs on it. Median of the runs.",
+            "Mean power of rank 0's GPU over the unprofiled steps, as NVML samples it, times the mean step time. Other "
+            "programs on the same GPU are included. Median of the runs.",
             "J",
         ),
     ] = None

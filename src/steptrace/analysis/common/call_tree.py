@@ -62,7 +62,7 @@ class KernelOrigin(Document, frozen=True):
     label: Annotated[str | None, field("Innermost `record_function` label.")]
     phase: Annotated[str | None, field("`backward`, or the outermost label if that is a part of the step.")]
     file: Annotated[str | None, field("File of the first frame that is neither PyTorch's nor steptrace's.")]
-    line: Annotated[int | None, field("Line in `file`; of backward work that of the forward operator.")]
+    line: Annotated[int | None, field("Line in `file`; for backward work the line of the forward operator.")]
     function: Annotated[str | None, field("Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
 

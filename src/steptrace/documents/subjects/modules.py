@@ -34,7 +34,7 @@ class ModuleTime(Row, frozen=True):
     ]
     device_ns: Annotated[
         int | None,
-        column("GPU time", "Lengths of GPU work, with that of the modules inside, summed over streams.", kind="total"),
+        column("GPU time", "GPU work of the module and of the modules inside it, summed over streams.", kind="total"),
     ]
     backward_ns: Annotated[int | None, column("Of it backward", "Of that, in the backward pass.", kind="total")]
     largest: Annotated[
