@@ -26,6 +26,7 @@ steps' own thread recorded nothing, it worked for that thread: its burst starts 
 the steps' thread continues after the burst. Any other thread runs independently.
 """
 
+from array import array
 from typing import Annotated, Any
 
 import msgspec
@@ -72,6 +73,7 @@ def critical_paths(trace: Trace) -> pd.DataFrame:
     selection = select(trace, work, steps)
     nodes = nodes_of(trace, work, steps, selection)
     path = _walk(nodes, latest(nodes, edges_of(trace, work, steps, selection, nodes)), steps)
+    del work, selection, nodes  # with the table's columns they would be the peak of memory
     links = {name: references(path[name].to_numpy()) for name in ("thread", "kernel")}
     step = references(path["step"].to_numpy() if len(trace.steps) else np.full(len(path), -1))
     names = text(path["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
@@ -82,14 +84,15 @@ def _walk(nodes: Nodes, waits: Waits, steps: Steps) -> pd.DataFrame:
     """The parts of each step's path without empty ones; neighbours of one kind on one thread are joined."""
     # Views give Python's numbers, as lists do; lists of all nodes would be the peak of memory.
     before, time = waits.before.data, nodes.time.data
-    walked: list[int] = []
+    walked = array("i")
     counts = []
     for node, begin in zip(nodes.step_ends.tolist(), steps.begin.tolist(), strict=True):
-        path = []
+        path = array("i")
         while time[node] > begin:
             path.append(node)
             node = before[node]
-        walked += path[::-1]
+        path.reverse()
+        walked += path
         counts.append(len(path))
     row = np.array(walked, dtype=np.int64)
     step = np.repeat(np.arange(len(counts)), counts)

@@ -6,16 +6,17 @@ last, which is the one that a path goes back to.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steptrace import intervals
 from steptrace.analysis.critical_path_nodes import Nodes, Selection
 from steptrace.analysis.critical_path_steps import Steps
 from steptrace.analysis.critical_path_waits import Work
 from steptrace.intervals import Ints
-from steptrace.trace.columns import Mask, map_names, row_numbers, take
+from steptrace.trace.columns import Mask, Rows, map_names, row_numbers, take
 from steptrace.trace.model import Trace
 
 #: The classes of the time between a node and the one before it.
@@ -51,10 +52,10 @@ class Waits:
     The node `before` always has a lower rank.
     """
 
-    before: Ints
-    kind: Ints
-    thread: Ints
-    kernel: Ints
+    before: Rows
+    kind: NDArray[np.int8]
+    thread: Rows
+    kernel: Rows
 
 
 def latest(nodes: Nodes, groups: Iterable[Edges]) -> Waits:
@@ -64,14 +65,16 @@ def latest(nodes: Nodes, groups: Iterable[Edges]) -> Waits:
     host, launches, GPU work. Sources without a lower rank are left out: the host does not wait for work that begins, or
     is empty and ends, at the instant when it continues.
     """
-    before, kind, thread, kernel = np.full((4, len(nodes.time)), -1, dtype=np.int64)
+    # Small numbers: of all nodes, larger ones would be the peak of memory.
+    before, thread, kernel = np.full((3, len(nodes.time)), -1, dtype=np.int32)
+    kind = np.full(len(nodes.time), -1, dtype=np.int8)
     latest_at = np.full(len(nodes.time), np.iinfo(np.int64).min)
     for edges in groups:
         order = np.lexsort((nodes.rank[edges.source], edges.at))
         earlier = nodes.rank[edges.source] < nodes.rank[edges.target]
         order = order[earlier[order] & (edges.at >= latest_at[edges.target])[order]]
         target = edges.target[order]  # of several edges of one target the last one stays
-        columns = (
+        columns: tuple[tuple[NDArray[Any], Ints | int], ...] = (
             (before, edges.source),
             (latest_at, edges.at),
             (kind, edges.kind),
