@@ -14,7 +14,7 @@ from steptrace.equivalence.outputs import relative_error, same_dropout, variant_
 from steptrace.equivalence.reference import cases_of, compare_on
 from steptrace.equivalence.verdict import Case, verdict_on
 from steptrace.errors import TrainError
-from steptrace.lab.precision import Precision
+from steptrace.lab.precision import NumberFormats
 from steptrace.workloads.segmentation import RandomMasks
 
 HELD = ("loss", "gradient", "predictions", "parameters")
@@ -236,7 +236,7 @@ def test_dropout_is_drawn_on_the_cpu_whatever_the_device():
 def test_a_gradient_that_overflows_when_scaled_is_backed_off(factor, finite):
     """100 x 2^16 is no float16, 100 x 2^9 is; 1e6 is none at any scale."""
     model = torch.nn.Linear(4, 4, bias=False)
-    precision = Precision("cpu", torch.float16, tf32=False, grad_scaler=True)
+    precision = NumberFormats("cpu", torch.float16, tf32=False, grad_scaler=True)
     batch = (torch.ones(2, 4), torch.zeros(2))
     outputs = variant_outputs(model, lambda output, _: factor * output.float().sum(), precision, batch, seed=0)
     assert bool(outputs.gradient[0].isfinite().all()) is finite

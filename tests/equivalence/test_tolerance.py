@@ -8,7 +8,7 @@ from torch import nn
 
 from steptrace.config.schema import PrecisionConfig
 from steptrace.equivalence.tolerance import NetworkSize, gradient_tolerance, loss_tolerance, roundoff
-from steptrace.lab.precision import Precision
+from steptrace.lab.precision import NumberFormats
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -58,5 +58,5 @@ def test_a_network_s_size_is_that_of_its_layers_and_of_what_goes_through_them():
 )
 def test_predictions_are_as_coarse_as_the_coarsest_format(autocast, tf32, dtype, unit):
     config = PrecisionConfig(name="one", autocast=autocast, tf32=tf32)
-    products = Precision.from_config(config, "cpu").autocast_dtype or torch.float32
+    products = NumberFormats.from_config(config, "cpu").autocast_dtype or torch.float32
     assert NetworkSize(1, 0).predictions(dtype, products, tf32=tf32) == 3 * unit

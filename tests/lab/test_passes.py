@@ -8,7 +8,7 @@ import torch
 
 from documents import fill
 from steptrace.compare.explain import figures as figures_of
-from steptrace.compare.load import LoadedVariant, load_run
+from steptrace.compare.load import VariantRuns, load_run
 from steptrace.documents.run import InputOfRun, PlannedVariant, SectionOfRun, Status
 from steptrace.engine.clock import Clock
 from steptrace.engine.memory import tensors_of
@@ -116,7 +116,7 @@ def test_a_comparison_reads_the_sections_of_a_run(trained, tmp_path):
         rows = [(step, name, ns[step]) for name, ns in times.items() for step in range(3)]
         write_rows(out, SectionOfRun, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
     runs = tuple(load_run(tmp_path / f"run{repeat}", repeat, None) for repeat in range(2))
-    variant = LoadedVariant(fill(PlannedVariant, {"name": "v", "baseline": "v"}), tmp_path, runs)
+    variant = VariantRuns(fill(PlannedVariant, {"name": "v", "baseline": "v"}), tmp_path, runs)
     figures = figures_of(variant, None)
     assert figures["synced_sections_ms"] == {"forward": 3.0, "calc loss": 0.5}
     assert set(figures["batch_bytes"]) == {"inputs", "targets"}

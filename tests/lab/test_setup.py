@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from steptrace.errors import ConfigError, TrainError
-from steptrace.lab.precision import Precision
+from steptrace.lab.precision import NumberFormats
 from steptrace.lab.setup import _drawn_on, build_dataset, load_config, training
 from steptrace.workloads.segmentation import RandomMasks
 
@@ -97,7 +97,7 @@ def test_an_unreadable_config_is_named(tmp_path, text):
 
 @pytest.mark.parametrize("tf32", [True, False])
 def test_tf32_is_set_for_convolutions_and_products_alike(make_config, tf32):
-    Precision.from_config(make_config({"precision.tf32": tf32}).precision, "cuda").apply()
+    NumberFormats.from_config(make_config({"precision.tf32": tf32}).precision, "cuda").apply()
     assert torch.backends.cudnn.allow_tf32 is tf32
     assert torch.backends.cuda.matmul.allow_tf32 is tf32
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from msgspec.structs import asdict
 
 from steptrace.compare.explain import followed_prediction
-from steptrace.compare.load import LoadedStudy, LoadedVariant
+from steptrace.compare.load import StudyRuns, VariantRuns
 from steptrace.documents.comparison import CheckedClaim
 from steptrace.documents.run import Claim
 from steptrace.documents.variant import VariantResult
 
 
-def checked_claims(study: LoadedStudy, results: Mapping[str, VariantResult]) -> tuple[CheckedClaim, ...]:
+def checked_claims(study: StudyRuns, results: Mapping[str, VariantResult]) -> tuple[CheckedClaim, ...]:
     """The claims of a study's file with our counts, by the variant's trace, or by its prediction if it has no trace."""
     variants = {variant.name: variant for variant in study.variants}
     return tuple(
@@ -19,7 +19,7 @@ def checked_claims(study: LoadedStudy, results: Mapping[str, VariantResult]) -> 
     )
 
 
-def _checked(claim: Claim, result: VariantResult | None, variant: LoadedVariant | None) -> CheckedClaim:
+def _checked(claim: Claim, result: VariantResult | None, variant: VariantRuns | None) -> CheckedClaim:
     measured = None if result is None else launched_per_step(result, claim.label)
     if measured is not None:
         return CheckedClaim(**asdict(claim), counted=measured, basis="measured")

@@ -20,7 +20,7 @@ import pandas as pd
 from msgspec.structs import replace
 
 from steptrace.analysis.input import verdict_on
-from steptrace.compare.load import LoadedVariant, MeasuredRun, error_of, error_without_process
+from steptrace.compare.load import MeasuredRun, VariantRuns, error_of, error_without_process
 from steptrace.documents.compiled import WITHOUT_BREAKS
 from steptrace.documents.equivalence import EquivalenceResult
 from steptrace.documents.estimate import Estimate
@@ -59,26 +59,26 @@ _PLACE = Place.__struct_fields__
 _Item = TypeVar("_Item")
 
 
-def trace_of(variant: LoadedVariant) -> TraceSummary | None:
+def trace_of(variant: VariantRuns) -> TraceSummary | None:
     """`trace` of comparison.json: rank 0's traces of the runs as one, without pictures; None without any."""
     if not variant.traces:
         return None
     return replace(over_runs(variant.traces), findings=(), timeline=None)
 
 
-def ranks_of(variant: LoadedVariant) -> Ranks | None:
+def ranks_of(variant: VariantRuns) -> Ranks | None:
     """`ranks` of comparison.json: the comparison of all ranks, combined over the runs that have one."""
     ranks = [run.summary.ranks for run in variant.measured if run.summary is not None and run.summary.ranks is not None]
     return replace(over_runs(ranks), findings=()) if ranks else None
 
 
-def communication(variant: LoadedVariant) -> Communication | None:
+def communication(variant: VariantRuns) -> Communication | None:
     """`communication` of comparison.json; None for a variant that trains in one process."""
     records = _recorded(variant, read_communication)
     return over_runs(records) if records else None
 
 
-def figures(variant: LoadedVariant, trace: TraceSummary | None) -> dict[str, Any]:
+def figures(variant: VariantRuns, trace: TraceSummary | None) -> dict[str, Any]:
     """The single figures of comparison.json that come from profiled windows, from NVML and from the runs' records."""
     runs = variant.measured
     return {
@@ -99,7 +99,7 @@ def figures(variant: LoadedVariant, trace: TraceSummary | None) -> dict[str, Any
     }
 
 
-def compiled_figures(variant: LoadedVariant) -> CompiledFigures | None:
+def compiled_figures(variant: VariantRuns) -> CompiledFigures | None:
     """`compiled` of comparison.json, by the runs or, if no run compiled anything, by the prediction; or None."""
     found = [run.record.compiled for run in variant.measured if run.record.compiled is not None]
     if found:
@@ -130,7 +130,7 @@ def _joules_per_step(run: MeasuredRun) -> float | None:
     return None if power_w is None else power_w * run.times.mean_ns * 1e-9
 
 
-def sync_figures(variant: LoadedVariant, trace: TraceSummary | None) -> tuple[dict[str, Any], list[Note]]:
+def sync_figures(variant: VariantRuns, trace: TraceSummary | None) -> tuple[dict[str, Any], list[Note]]:
     """The keys `syncs` and `predicted_...` of a variant in comparison.json, and notes.
 
     Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
@@ -191,13 +191,13 @@ def equivalence(variant_dir: Path) -> Equivalence:
     return Equivalence(**{name: getattr(result, name) for name in names})
 
 
-def memory_of(variant: LoadedVariant) -> RunMemory | None:
+def memory_of(variant: VariantRuns) -> RunMemory | None:
     """`memory` of a variant in comparison.json: its runs' records as one; None without any."""
     records = _recorded(variant, read_memory)
     return over_runs(records) if records else None
 
 
-def _recorded(variant: LoadedVariant, read: Callable[[Path], _Item | None]) -> list[_Item]:
+def _recorded(variant: VariantRuns, read: Callable[[Path], _Item | None]) -> list[_Item]:
     """The records of the measured runs; a record that cannot be read is left out, as step times do not need it."""
     records = []
     for run in variant.runs:
@@ -207,7 +207,7 @@ def _recorded(variant: LoadedVariant, read: Callable[[Path], _Item | None]) -> l
     return records
 
 
-def estimates(variants: Sequence[LoadedVariant], gpus: Sequence[Gpu]) -> dict[str, tuple[Estimate, ...]]:
+def estimates(variants: Sequence[VariantRuns], gpus: Sequence[Gpu]) -> dict[str, tuple[Estimate, ...]]:
     """The estimates of each variant for each GPU, compared with those of its baseline.
 
     A variant has none if its step could not be followed; its `syncs` say why.
@@ -263,7 +263,7 @@ def _synced_sections(runs: Sequence[MeasuredRun]) -> dict[str, float] | None:
     }
 
 
-def _warned(variant: LoadedVariant) -> float | None:
+def _warned(variant: VariantRuns) -> float | None:
     """The syncs per step that PyTorch's own check warned of: the median of the runs that used it."""
     return _median_of(_recorded(variant, read_warned_syncs), lambda warned: warned.per_step)
 
@@ -290,7 +290,7 @@ def _prediction(variant_dir: Path) -> tuple[PredictedStep | None, list[Note]]:
 _LOADING: Final = ("fetch", "collate", "pin", "copy")
 
 
-def input_figures(variant: LoadedVariant) -> LoaderWait | None:
+def input_figures(variant: VariantRuns) -> LoaderWait | None:
     """`input` of a variant: medians over its runs, None for figures that no run measured.
 
     `wait_ms` and `step_ms` are means over the same unprofiled steps, so that `share` (0 to 1) is `counted_ms` over
@@ -332,7 +332,7 @@ def _on_gpu(run: MeasuredRun) -> bool:
     return run.record.device == "cuda"
 
 
-def _breakdown(variant: LoadedVariant) -> LoadingParts | None:
+def _breakdown(variant: VariantRuns) -> LoadingParts | None:
     """Milliseconds a batch in each part of loading; None without such a pass."""
     tables = _recorded(variant, lambda folder: read_rows(folder, InputOfRun))
     if not tables:

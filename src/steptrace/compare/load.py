@@ -82,7 +82,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class LoadedVariant:
+class VariantRuns:
     """One variant of a study with its runs."""
 
     plan: PlannedVariant
@@ -116,14 +116,14 @@ class LoadedVariant:
 
 
 @dataclass(frozen=True)
-class LoadedStudy:
+class StudyRuns:
     """A study with all of its variants and their runs."""
 
     plan: PlannedStudy
-    variants: tuple[LoadedVariant, ...]
+    variants: tuple[VariantRuns, ...]
 
 
-def load_study(study_dir: Path) -> LoadedStudy:
+def load_study(study_dir: Path) -> StudyRuns:
     """Read `results/<study>/`.
 
     Args:
@@ -133,12 +133,12 @@ def load_study(study_dir: Path) -> LoadedStudy:
         RecordError: its study.json is missing or lacks something.
     """
     plan = read(study_dir / STUDY_FILE, PlannedStudy, next_step="delete the file; the workflow writes it anew")
-    return LoadedStudy(plan, tuple(_load_variant(study_dir / variant.name, variant, plan) for variant in plan.variants))
+    return StudyRuns(plan, tuple(_load_variant(study_dir / variant.name, variant, plan) for variant in plan.variants))
 
 
-def _load_variant(path: Path, variant: PlannedVariant, study: PlannedStudy) -> LoadedVariant:
+def _load_variant(path: Path, variant: PlannedVariant, study: PlannedStudy) -> VariantRuns:
     runs = (load_run(path / f"run{k}", k, variant.digest) for k in range(study.repeats))
-    return LoadedVariant(variant, path, tuple(runs))
+    return VariantRuns(variant, path, tuple(runs))
 
 
 def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
@@ -171,7 +171,7 @@ def error_without_process(status: str, message: str | None) -> ProcessError:
     return ProcessError(status=status, exit_code=None, signal=None, error=message, log_tail=())
 
 
-def first_measured(variants: Sequence[LoadedVariant]) -> MeasuredRun | None:
+def first_measured(variants: Sequence[VariantRuns]) -> MeasuredRun | None:
     """The first measured run of the study."""
     return next((measured for variant in variants for measured in variant.measured), None)
 

@@ -24,7 +24,7 @@ from steptrace.compare.explain import (
     sync_figures,
     trace_of,
 )
-from steptrace.compare.load import LoadedStudy, LoadedVariant, Run, first_measured, load_study
+from steptrace.compare.load import Run, StudyRuns, VariantRuns, first_measured, load_study
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
@@ -77,13 +77,13 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
     return replace(comparison, alike=alike(study, comparison))
 
 
-def _measured_at(study: LoadedStudy) -> str | None:
+def _measured_at(study: StudyRuns) -> str | None:
     """When the last of the measured runs started."""
     runs = (run for variant in study.variants for run in variant.runs if run.measured is not None)
     return max((run.started_at.isoformat() for run in runs if run.started_at is not None), default=None)
 
 
-def _environments_differ(study: LoadedStudy) -> dict[str, tuple[Any, ...]]:
+def _environments_differ(study: StudyRuns) -> dict[str, tuple[Any, ...]]:
     """The keys of the environment that are not the same in all measured runs, each with the values that there are."""
     environments = [asdict(run.record.environment) for variant in study.variants for run in variant.measured]
     values = (
@@ -92,7 +92,7 @@ def _environments_differ(study: LoadedStudy) -> dict[str, tuple[Any, ...]]:
     return {key: of_key for key, of_key in values.items() if len(of_key) > 1}
 
 
-def _variants(study: LoadedStudy, timings: Mapping[str, Timing], gpus: Sequence[Gpu]) -> tuple[VariantResult, ...]:
+def _variants(study: StudyRuns, timings: Mapping[str, Timing], gpus: Sequence[Gpu]) -> tuple[VariantResult, ...]:
     """The results of all variants, each compared with its baseline."""
     of_gpus = estimates(study.variants, gpus)
     entries = {
@@ -136,7 +136,7 @@ def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
     return None
 
 
-def _variant(variant: LoadedVariant, timing: Timing, estimated: tuple[Estimate, ...]) -> VariantResult:
+def _variant(variant: VariantRuns, timing: Timing, estimated: tuple[Estimate, ...]) -> VariantResult:
     trace = trace_of(variant)
     syncs, sync_notes = sync_figures(variant, trace)
     # A trace without GPU work lacks no GPU work: nothing is said of its quality.
@@ -178,7 +178,7 @@ def _trace_notes(trace: TraceSummary) -> tuple[Note, ...]:
     return (*trace.quality.notes, *checks)
 
 
-def _samples_per_step(variant: LoadedVariant) -> int | None:
+def _samples_per_step(variant: VariantRuns) -> int | None:
     """Samples in one step of all ranks, by the first run that says it; None without one."""
     samples = (run.record.samples_per_step for run in variant.measured)
     return next((count for count in samples if count is not None), None)
@@ -201,7 +201,7 @@ def _run(run: Run) -> RunResult:
     )
 
 
-def alike(study: LoadedStudy, comparison: Comparison) -> tuple[str, ...]:
+def alike(study: StudyRuns, comparison: Comparison) -> tuple[str, ...]:
     """The variants that are faster than their baseline and that these runs cannot tell from the fastest, with it.
 
     The simplest first: the fewest changes to the baseline, then the study's order. Empty without one that can be used.

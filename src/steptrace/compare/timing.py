@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from steptrace import stats
-from steptrace.compare.load import LoadedStudy, LoadedVariant, MeasuredRun, Run
+from steptrace.compare.load import MeasuredRun, Run, StudyRuns, VariantRuns
 from steptrace.documents.comparison import Method
 from steptrace.documents.note import Note, note
 from steptrace.documents.variant import Noise, RatioToBaseline, Statistic, StepTimes
@@ -37,7 +37,7 @@ class Timing:
     noise: Noise
 
 
-def compare_times(study: LoadedStudy) -> tuple[Method, dict[str, Timing]]:
+def compare_times(study: StudyRuns) -> tuple[Method, dict[str, Timing]]:
     """The comparison's `method` and the timing of every variant, by name.
 
     Each variant is held against its own baseline (in a matrix every cell has one). Variants with the digest of their
@@ -96,7 +96,7 @@ def compare_times(study: LoadedStudy) -> tuple[Method, dict[str, Timing]]:
     return method, timings
 
 
-def statistic_of(study: LoadedStudy) -> Statistic:
+def statistic_of(study: StudyRuns) -> Statistic:
     """The statistic that is a run's step time in a study: the median of its steps, or their mean if long steps recur.
 
     Long steps recur if some variant's mean is over `LONG_STEPS` times its median in every run. For example, a loader
@@ -107,7 +107,7 @@ def statistic_of(study: LoadedStudy) -> Statistic:
     return "mean" if max(over, default=1.0) > LONG_STEPS else "median"
 
 
-def _ratios(study: LoadedStudy, statistic: Statistic) -> dict[str, stats.Ratio]:
+def _ratios(study: StudyRuns, statistic: Statistic) -> dict[str, stats.Ratio]:
     """The ratios of all variants whose baseline was measured too, by name."""
     by_variant: dict[str, stats.Ratio] = {}
     ordered = sorted(study.variants, key=lambda variant: variant.baseline)
@@ -125,7 +125,7 @@ def _ratios(study: LoadedStudy, statistic: Statistic) -> dict[str, stats.Ratio]:
     return by_variant
 
 
-def _out_of_turn(variants: Sequence[LoadedVariant]) -> set[tuple[str, int]]:
+def _out_of_turn(variants: Sequence[VariantRuns]) -> set[tuple[str, int]]:
     """The runs (variant, repeat) that began after a later round of another variant had: repeated after a failure.
 
     They do not share their round's conditions, so they are not compared within it.
@@ -147,7 +147,7 @@ def _typical_ns(run: MeasuredRun, statistic: Statistic) -> float:
     return run.times.mean_ns if statistic == "mean" else run.times.median_ns
 
 
-def _step_ms(variant: LoadedVariant, statistic: Statistic) -> StepTimes | None:
+def _step_ms(variant: VariantRuns, statistic: Statistic) -> StepTimes | None:
     if not variant.measured:
         return None
     by_statistic: dict[Statistic, stats.ValueWithInterval] = {
@@ -181,7 +181,7 @@ def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identi
     return notes
 
 
-def _not_interleaved(variant: LoadedVariant, baseline: LoadedVariant | None) -> Note | None:
+def _not_interleaved(variant: VariantRuns, baseline: VariantRuns | None) -> Note | None:
     """A note if all of the variant's runs were taken after, or before, all runs of its baseline; otherwise None.
 
     Repeats of one call take turns, and on a cluster they run at the same time. A variant that was added, changed or
@@ -205,7 +205,7 @@ def _not_interleaved(variant: LoadedVariant, baseline: LoadedVariant | None) -> 
     )
 
 
-def _spans(variant: LoadedVariant) -> list[tuple[datetime, datetime]]:
+def _spans(variant: VariantRuns) -> list[tuple[datetime, datetime]]:
     """When the variant's measured runs began and ended."""
     return [(r.started_at, r.ended_at) for r in variant.runs if r.started_at is not None and r.ended_at is not None]
 
@@ -215,7 +215,7 @@ def _gap(first: Sequence[tuple[datetime, datetime]], then: Sequence[tuple[dateti
     return min(began for began, _ in then) - max(ended for _, ended in first)
 
 
-def _spread(variant: LoadedVariant) -> float | None:
+def _spread(variant: VariantRuns) -> float | None:
     """IQR/median of the counted steps within the variant's runs; None without a measured run.
 
     The part that waits for data explain does not count: the page shows these waits apart.
@@ -239,7 +239,7 @@ def _without_waits(steps: Nanoseconds, waits: Nanoseconds | None) -> Nanoseconds
     return even
 
 
-def _refusal(variant: LoadedVariant, spreads: Mapping[str, float | None]) -> Note | None:
+def _refusal(variant: VariantRuns, spreads: Mapping[str, float | None]) -> Note | None:
     """A note if the variant has no verdict because steps are too uneven, its own or its baseline's; otherwise None."""
     for name in (variant.name, variant.baseline):
         value = spreads.get(name)
@@ -249,12 +249,12 @@ def _refusal(variant: LoadedVariant, spreads: Mapping[str, float | None]) -> Not
     return None
 
 
-def _drift(variant: LoadedVariant) -> float | None:
+def _drift(variant: VariantRuns) -> float | None:
     """The median of the runs' drifts. All runs share it; a drift of a single run does not count."""
     return float(np.median([run.times.drift for run in variant.measured])) if variant.measured else None
 
 
-def _about_runs(variant: LoadedVariant) -> list[Note]:
+def _about_runs(variant: VariantRuns) -> list[Note]:
     """The runs' own notes, each once, and how many runs are missing."""
     notes = list[Note]()
     for run in variant.runs:
@@ -264,7 +264,7 @@ def _about_runs(variant: LoadedVariant) -> list[Note]:
     return notes
 
 
-def _uneven(variant: LoadedVariant, spread: float | None) -> list[Note]:
+def _uneven(variant: VariantRuns, spread: float | None) -> list[Note]:
     """The notes on how the variant's steps and runs are uneven."""
     if not variant.measured:
         return []

@@ -39,7 +39,7 @@ Steps = Annotated[int, Meta(ge=1, le=10**9)]
 Environment = dict[str, str | bool | int | float]
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StudyProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The key `program` of a study: a program that trains, measured as it is."""
 
     command: Text | Annotated[list[str | int | float], Meta(min_length=1)]
@@ -72,8 +72,8 @@ class ProgramVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def filled(
-    program: Program, variant: ProgramVariant, shared: Sequence[str], values: Mapping[str, str], where: str
-) -> Program:
+    program: StudyProgram, variant: ProgramVariant, shared: Sequence[str], values: Mapping[str, str], where: str
+) -> StudyProgram:
     """The program with a variant's folder, arguments and variables, and each `{key}` replaced by the matrix's value.
 
     Args:
@@ -100,7 +100,7 @@ def filled(
     return msgspec.structs.replace(program, command=command, env=environment, cwd=cwd)
 
 
-def compose_program(program: Program, code: Code, *, scale: str, workdir: Path, where: str) -> dict[str, Any]:
+def compose_program(program: StudyProgram, code: Code, *, scale: str, workdir: Path, where: str) -> dict[str, Any]:
     """The configuration of one variant of a study of commands.
 
     Args:

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from steptrace.config.convert import convert
 from steptrace.config.prepare import Preparation
-from steptrace.config.programs import Program, ProgramVariant
+from steptrace.config.programs import ProgramVariant, StudyProgram
 from steptrace.config.schema import Text
 from steptrace.config.settings import MOST_NAME, NAME_FORM, Project
 from steptrace.config.yaml_file import line_of, read_yaml
@@ -63,7 +63,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     overrides: Overrides = []
     scales: dict[str, Overrides] = {}
     reference: Overrides | None = None
-    program: Program | None = None
+    program: StudyProgram | None = None
     prepare: dict[_Name, Preparation] = {}
     claims: list[StatedCount] = []
     matrix: dict[_Key, Annotated[list[str | int | float | bool | None], Meta(min_length=1)]] = {}

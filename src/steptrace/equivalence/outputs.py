@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from steptrace.errors import TrainError
 from steptrace.lab.loop import Batch, to_device
-from steptrace.lab.precision import Precision
+from steptrace.lab.precision import NumberFormats
 from steptrace.lab.setup import seed_everything
 from steptrace.torch_names import private
 
@@ -52,7 +52,7 @@ class Outputs:
     parameters: Tensor
 
 
-def variant_outputs(model: nn.Module, loss: Any, precision: Precision, batch: Batch, seed: int) -> Outputs:
+def variant_outputs(model: nn.Module, loss: Any, precision: NumberFormats, batch: Batch, seed: int) -> Outputs:
     """Loss and gradient as the training loop computes them, on the model's device and in its precision."""
     device = next(model.parameters()).device
     inputs, targets = to_device(batch, device)
@@ -67,7 +67,7 @@ def variant_outputs(model: nn.Module, loss: Any, precision: Precision, batch: Ba
         if scale == 1.0 or all(bool(part.isfinite().all()) for part in gradient):
             break
         scale /= 2
-    Precision(device.type, None, tf32=False, grad_scaler=False).apply()
+    NumberFormats(device.type, None, tf32=False, grad_scaler=False).apply()
     for buffer, before in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(before)  # the reference runs only once
     with same_dropout(model, seed):
@@ -90,7 +90,7 @@ def output_tensors(output: Any) -> tuple[list[Tensor], Any]:
 
 
 def loss_and_gradient(
-    loss: Any, predictions: list[Tensor], form: Any, targets: Any, *, precision: Precision, scale: float = 1.0
+    loss: Any, predictions: list[Tensor], form: Any, targets: Any, *, precision: NumberFormats, scale: float = 1.0
 ) -> tuple[Tensor, list[Tensor]]:
     """The loss of some predictions, and its gradient by each of them."""
     inputs = [part.detach().requires_grad_() for part in predictions]

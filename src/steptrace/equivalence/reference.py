@@ -35,7 +35,7 @@ from steptrace.equivalence.tolerance import NetworkSize, gradient_tolerance, los
 from steptrace.equivalence.verdict import Case, relative
 from steptrace.errors import TrainError
 from steptrace.lab.loop import Batch
-from steptrace.lab.precision import Precision, prepared
+from steptrace.lab.precision import NumberFormats, prepared
 from steptrace.lab.setup import build_dataset, build_loss, collate_of, device_of, seed_everything
 
 CPU: Final = torch.device("cpu")
@@ -75,7 +75,7 @@ def compare_on(
         ) from error
     size = NetworkSize.from_model(model)
     device = device_of(config)
-    precision = Precision.from_config(config.precision, device.type)
+    precision = NumberFormats.from_config(config.precision, device.type)
     model = prepared(model.to(device), config.step)
     got = variant_outputs(model, build_loss(config, device), precision, batch, seed)
     with size.watched(reference_model):
@@ -106,7 +106,7 @@ def compare_on(
 def reference_outputs(model: nn.Module, loss: Any, batch: Batch, variant: Outputs, seed: int) -> Outputs:
     """The outputs of a float64 model on the CPU; loss and gradients are those at the variant's predictions."""
     inputs, targets = (_double(part) for part in batch)
-    plain = Precision("cpu", None, tf32=False, grad_scaler=False)
+    plain = NumberFormats("cpu", None, tf32=False, grad_scaler=False)
     with same_dropout(model, seed):
         predictions, form = output_tensors(model(inputs))
     if [part.shape for part in predictions] != [part.shape for part in variant.predictions]:

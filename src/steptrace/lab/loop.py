@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
-from steptrace.lab.precision import Precision
+from steptrace.lab.precision import NumberFormats
 from steptrace.rank import ALONE, Rank
 
 #: A batch of a loader: inputs and targets. Targets may be anything that `to_device` copies.
@@ -70,7 +70,7 @@ class Training:
     model: nn.Module
     loss: Callable[[Tensor, Any], Tensor]
     optimizer: Optimizer
-    precision: Precision
+    precision: NumberFormats
     scaler: torch.amp.GradScaler
     batches: Generator[Batch]
     device: torch.device

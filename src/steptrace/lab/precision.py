@@ -60,7 +60,7 @@ def check_compiled(step: StepConfig) -> None:
 
 
 @dataclass(frozen=True)
-class Precision:
+class NumberFormats:
     """The number formats of a training step.
 
     Attributes:
@@ -76,7 +76,7 @@ class Precision:
     grad_scaler: bool
 
     @classmethod
-    def from_config(cls, config: PrecisionConfig, device_type: str) -> "Precision":
+    def from_config(cls, config: PrecisionConfig, device_type: str) -> "NumberFormats":
         """The precision that the config's group `precision` asks for."""
         dtype = None if config.autocast is None else _AUTOCAST_DTYPES[config.autocast]
         return cls(device_type, dtype, config.tf32, config.grad_scaler)

@@ -27,7 +27,7 @@ from steptrace.engine.memory import tensors_of
 from steptrace.errors import TrainError
 from steptrace.lab.distributed import SEED_STRIDE, data_parallel, threads_of
 from steptrace.lab.loop import Batch, LossReader, Training, to_device
-from steptrace.lab.precision import Precision, prepared
+from steptrace.lab.precision import NumberFormats, prepared
 from steptrace.lab.targets import check_targets
 from steptrace.rank import ALONE, Rank
 
@@ -119,7 +119,7 @@ def assembled(
     All ranks start with the same weights, and share one order of samples, of which each takes its part. Later draws,
     such as those of dropout, use `seed` + rank x `SEED_STRIDE`.
     """
-    precision = Precision.from_config(config.precision, device.type)
+    precision = NumberFormats.from_config(config.precision, device.type)
     precision.apply()
     model = prepared(_drawn_on(device, config, seed).train(), config.step)
     loss = build_loss(config, device)

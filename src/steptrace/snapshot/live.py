@@ -25,11 +25,11 @@ from steptrace.documents.snapshot import (
 from steptrace.snapshot.read import (
     Annotation,
     Block,
-    Frame,
     MemoryEvent,
     Segment,
     Snapshot,
     SnapshotError,
+    SnapshotFrame,
     frames_of,
     read_snapshot,
 )
@@ -361,7 +361,7 @@ def _reserves(event: MemoryEvent) -> int:
     return event.size if event.action in _GROWS else -event.size if event.action in _SHRINKS else 0
 
 
-def _place_of(frames: Sequence[Frame], *, in_optimizer: bool) -> _Place:
+def _place_of(frames: Sequence[SnapshotFrame], *, in_optimizer: bool) -> _Place:
     """The line that a stack belongs to, and the use of its memory."""
     python = [frame for frame in frames if frame.line > 0 and not _NATIVE.search(frame.file)]
     if _is_called_by_engine(python):
@@ -372,13 +372,13 @@ def _place_of(frames: Sequence[Frame], *, in_optimizer: bool) -> _Place:
     return _Place(category, None, None, None) if line is None else _Place(category, *line)
 
 
-def _is_called_by_engine(python: Sequence[Frame]) -> bool:
+def _is_called_by_engine(python: Sequence[SnapshotFrame]) -> bool:
     """Whether the outermost frame of Python is that of an operator: no Python called it, so a backward pass did."""
     outermost = next((frame for frame in reversed(python) if not any(map(frame.file.__contains__, _DECORATORS))), None)
     return outermost is not None and outermost.function == _DISPATCH
 
 
-def _category(frames: Sequence[Frame], python: Sequence[Frame], *, in_optimizer: bool) -> Category:
+def _category(frames: Sequence[SnapshotFrame], python: Sequence[SnapshotFrame], *, in_optimizer: bool) -> Category:
     if any(_WORKSPACE.search(frame.function) for frame in frames):
         return "workspaces"
     if in_optimizer or any(_OPTIMIZER_FILE in frame.file for frame in python):
@@ -396,7 +396,7 @@ def _category(frames: Sequence[Frame], python: Sequence[Frame], *, in_optimizer:
     return "unknown"
 
 
-def _makes_parameters(frame: Frame) -> bool:
+def _makes_parameters(frame: SnapshotFrame) -> bool:
     """Whether a frame moves a module to the GPU, or initialises its weights."""
     if frame.function in _MOVES:
         return frame.file.endswith(_MODULE_FILE)

@@ -34,7 +34,7 @@ class SnapshotError(SteptraceError):
     """A memory snapshot cannot be read."""
 
 
-class Frame(NamedTuple):
+class SnapshotFrame(NamedTuple):
     """A frame of a stack: of Python, or of C++."""
 
     file: str
@@ -135,14 +135,16 @@ def read_snapshot(path: Path) -> Snapshot:
     return Snapshot(os.fspath(path), digest.hexdigest(), content)
 
 
-def frames_of(value: Any) -> tuple[Frame, ...]:
+def frames_of(value: Any) -> tuple[SnapshotFrame, ...]:
     """The frames of a stack, innermost first.
 
     Raises:
         SnapshotError: they are no list of frames.
     """
     try:
-        frames = tuple(Frame(str(frame["filename"]), int(frame["line"]), str(frame["name"])) for frame in value or ())
+        frames = tuple(
+            SnapshotFrame(str(frame["filename"]), int(frame["line"]), str(frame["name"])) for frame in value or ()
+        )
     except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise SnapshotError("holds a stack that is no list of frames", expected=_EXPECTED) from error
     if any(abs(frame.line) > _MOST for frame in frames):

@@ -20,7 +20,7 @@ _LEAST: Final = Threshold(1024, "ours: bookkeeping of a few bytes fills no devic
 _MOST_NAMED: Final = 3
 
 
-class Origin(Document, frozen=True, kw_only=True):
+class LeftMemory(Document, frozen=True, kw_only=True):
     """Blocks of one origin that earlier steps allocated and that are still live."""
 
     file: Annotated[str | None, field("File of the line that allocated them; null without stacks.")]
@@ -38,7 +38,7 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
     growing_share: Annotated[float, field("Share of the steps that end with more than the step before.")]
     headroom_bytes: Annotated[int | None, field("What the device has left at the peak; null if not known.")]
     steps_left: Annotated[float | None, field("Steps until that is filled, at this pace.")]
-    stays: Annotated[tuple[Origin, ...], field("What earlier steps left, largest first.")]
+    stays: Annotated[tuple[LeftMemory, ...], field("What earlier steps left, largest first.")]
 
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
@@ -70,7 +70,7 @@ def _figures(window: Window, memory: DeviceMemory, growing: float, growth: float
         headroom_bytes=left,
         steps_left=None if left is None else max(left, 0) / growth,
         stays=tuple(
-            Origin(file=row.file, line=row.line, op=row.op, bytes=row.bytes) for row in memory.stays[:_MOST_NAMED]
+            LeftMemory(file=row.file, line=row.line, op=row.op, bytes=row.bytes) for row in memory.stays[:_MOST_NAMED]
         ),
     )
 

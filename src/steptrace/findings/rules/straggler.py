@@ -22,7 +22,7 @@ _MOST_KERNELS: Final = 3
 _MOST_RANKS: Final = 4
 
 
-class RankWait(Document, frozen=True, kw_only=True):
+class WaitingRank(Document, frozen=True, kw_only=True):
     """A rank's waiting in collectives in a mean step."""
 
     rank: Annotated[int | None, field("Its number.")]
@@ -44,7 +44,7 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
     late_ns: Annotated[float, field("How long it comes after the second-last rank.")]
     caused_share: Annotated[float, field("Part of all waiting that it causes.")]
     caused_ns: Annotated[float, field("Other ranks' waiting that it causes, added up.")]
-    waits: Annotated[tuple[RankWait, ...], field("The waiting of the other ranks.")]
+    waits: Annotated[tuple[WaitingRank, ...], field("The waiting of the other ranks.")]
     kernels: Annotated[tuple[LongerKernel, ...], field("Kernels that may be why it is late, most time first.")]
 
 
@@ -74,7 +74,7 @@ def _find(summary: Summary) -> Iterator[Match[Figures]]:
             caused_share=straggler.share,
             caused_ns=first.per_step(straggler.caused_ns),
             waits=tuple(
-                RankWait(rank=row.rank, wait_ns=first.per_step(row.wait_ns))
+                WaitingRank(rank=row.rank, wait_ns=first.per_step(row.wait_ns))
                 for row in ranks.waits
                 if row.wait_ns and row.rank != rank
             ),
@@ -100,7 +100,7 @@ def _longer_kernels(ranks: Ranks, rank: int) -> tuple[LongerKernel, ...]:
     )
 
 
-def _waiting(waits: Sequence[RankWait], per: str) -> list[str]:
+def _waiting(waits: Sequence[WaitingRank], per: str) -> list[str]:
     """The ranks that wait longest; of the others their number, and the range of their waiting."""
     rows = sorted(waits, key=lambda row: -row.wait_ns)
     longest, others = rows[:_MOST_RANKS], rows[_MOST_RANKS:]
