@@ -301,6 +301,8 @@ def pair(a: Iterable[str], b: Iterable[str], levels: Iterable[Level]) -> list[tu
                 groups[level(name)][which].append(name)
         both = [(tuple(ours), tuple(theirs)) for ours, theirs in groups.values() if ours and theirs]
         pairs += both
-        left_a = [name for name in left_a if not any(name in ours for ours, _ in both)]
-        left_b = [name for name in left_b if not any(name in theirs for _, theirs in both)]
+        paired_a = {name for ours, _ in both for name in ours}
+        paired_b = {name for _, theirs in both for name in theirs}
+        left_a = [name for name in left_a if name not in paired_a]
+        left_b = [name for name in left_b if name not in paired_b]
     return pairs
