@@ -102,6 +102,20 @@ def test_counts_of_some_steps_that_are_all_allowed_leave_nothing() -> None:
     assert (outcome.outcome, outcome.value) == ("held", 0)
 
 
+def test_an_allowed_sync_of_one_run_hides_no_sync_of_all_runs() -> None:
+    """Over the runs the count per step is 1; that of a line that one of three runs has is 1 in that run alone."""
+    sites = [site(7, runs=3, count=4, count_per_step=1.0), site(9, runs=1, count=0, count_per_step=1.0)]
+    trace = {"runs": 3, "quality": {"steps": 4}, "syncs": {"sites": sites}}
+    outcome = judged(
+        comparison({"syncs": {"measured_per_step": 1.0}, "trace": trace}),
+        "syncs.per_step",
+        at_most=0,
+        allow=["losses.py:9"],
+    )
+    assert (outcome.outcome, outcome.value) == ("broken", 1)
+    assert [place.line for place in outcome.sites] == [7]
+
+
 def test_measured_count_is_used_before_the_predicted_one() -> None:
     compared = comparison(measured(site(7)) | {"syncs": {"measured_per_step": 1, "predicted_per_step": 0}})
     assert judged(compared, "syncs.per_step", at_most=0).outcome == "broken"

@@ -182,7 +182,12 @@ def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[
     sites = variant.sync_sites if key == _MEASURED else variant.predicted_sites
     violations = over_budget(sites, limits.get("allow", ()))
     if value is not None and len(violations) < len(sites):
-        allowed = sum(site.count_per_step or 0 for site in sites if site not in violations)
+        counted = variant.sync_sites_over_runs if key == _MEASURED else sites
+        allowed = sum(
+            over_runs.count_per_step or 0
+            for site, over_runs in zip(sites, counted, strict=True)
+            if site not in violations
+        )
         value = max(round(value - allowed, 9), 0)  # 7 in 10 steps less 7 in 10 steps can leave 1e-16
     return value, violations
 

@@ -32,7 +32,6 @@ from steptrace.documents.note import Note, note
 from steptrace.documents.run import RunResult
 from steptrace.documents.sides import sync_diff
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import SyncSite
 from steptrace.documents.variant import SyncCounts, VariantResult
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.format import NS_PER_MS
@@ -108,20 +107,10 @@ def _against_baseline(entry: VariantResult, baseline: VariantResult | None) -> V
     basis = basis_of(baseline.syncs, entry.syncs)
     if basis is None:
         return entry
-    before, now = (_measured_sites(side) if basis == "measured" else side.predicted_sites for side in (baseline, entry))
+    before, now = (
+        side.sync_sites_over_runs if basis == "measured" else side.predicted_sites for side in (baseline, entry)
+    )
     return replace(entry, sync_diff=sync_diff(basis, before, now))
-
-
-def _measured_sites(variant: VariantResult) -> list[SyncSite]:
-    """The sites of a variant's traces. If only some runs have a site, its syncs per step are the mean over all runs."""
-    trace = variant.trace
-    if trace is None:
-        return []
-    steps = trace.quality.steps
-    return [
-        replace(site, count_per_step=site.count / steps) if site.runs != trace.runs and steps else site
-        for site in variant.sync_sites
-    ]
 
 
 Basis = Literal["measured", "predicted"]

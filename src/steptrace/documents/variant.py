@@ -3,6 +3,7 @@
 from typing import Annotated, Final, Literal, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from steptrace.documents.base import Document, column, described, field
 from steptrace.documents.compiled import GraphBreak
@@ -398,6 +399,19 @@ class VariantResult(StepFigures, frozen=True):
     def sync_sites(self) -> tuple[SyncSite, ...]:
         """Where its traced steps sync; none without a GPU."""
         return () if self.trace is None or self.syncs.measured_per_step is None else self.trace.syncs.sites
+
+    @property
+    def sync_sites_over_runs(self) -> tuple[SyncSite, ...]:
+        """The same, where a site that some runs lack has its syncs per step over all runs.
+
+        A count that is compared with the variant's own takes these: that one is over all runs, too.
+        """
+        if self.trace is None or not self.trace.quality.steps:
+            return self.sync_sites
+        runs, steps = self.trace.runs, self.trace.quality.steps
+        return tuple(
+            site if site.runs == runs else replace(site, count_per_step=site.count / steps) for site in self.sync_sites
+        )
 
     @property
     def overview(self) -> Overview | None:
