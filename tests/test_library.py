@@ -8,6 +8,7 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 from matplotlib import pyplot
+from msgspec import structs
 
 import steptrace
 import steptrace.library
@@ -121,6 +122,21 @@ def test_a_study_s_frames_hold_its_figures() -> None:
     measured = study.sync_sites[study.sync_sites["basis"] == "measured"]
     per_step = measured.groupby("variant")["count_per_step"].sum()
     assert per_step["boolean_mask"] == study.syncs.loc["boolean_mask", "measured_per_step"]
+
+
+def test_a_variant_in_whose_trace_nothing_syncs_has_no_predicted_sites() -> None:
+    document = steptrace.load_study(REFERENCE).document
+    variant = document.variant("boolean_mask")
+    assert variant is not None
+    assert variant.trace is not None
+    assert variant.predicted_sites
+    without = structs.replace(
+        variant,
+        syncs=structs.replace(variant.syncs, measured_per_step=0.0),
+        trace=structs.replace(variant.trace, syncs=structs.replace(variant.trace.syncs, sites=())),
+    )
+    study = steptrace.LoadedStudy(structs.replace(document, variants=(without,)), REFERENCE)
+    assert study.sync_sites.empty
 
 
 @pytest.mark.parametrize("plot", ["plot_step_times", "plot_syncs", "plot_gpu_use"])

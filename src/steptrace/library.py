@@ -320,7 +320,7 @@ class LoadedStudy:
         rows = [
             {
                 "variant": variant.name,
-                "basis": "measured" if variant.sync_sites else "predicted",
+                "basis": basis,
                 "file": site.file,
                 "line": site.line,
                 "operator": site.op,
@@ -329,7 +329,12 @@ class LoadedStudy:
                 "code": site.code,
             }
             for variant in self.document.variants
-            for site in (variant.sync_sites or variant.predicted_sites)
+            for basis, sites in [
+                ("predicted", variant.predicted_sites)
+                if variant.syncs.measured_per_step is None
+                else ("measured", variant.sync_sites)
+            ]
+            for site in sites
         ]
         return _typed(rows, VariantSite)
 
@@ -411,8 +416,9 @@ class LoadedStudy:
         counts = self.syncs["measured_per_step"].fillna(self.syncs["predicted_per_step"])
         ax = _axes(ax, len(counts))
         ax.barh(range(len(counts)), counts.to_numpy(dtype=float), color="C1")
-        measured = bool(self.syncs["measured_per_step"].notna().any())
-        ax.set_xlabel("syncs per step, measured" if measured else "syncs per step, predicted")
+        measured = self.syncs["measured_per_step"].notna()
+        basis = "measured" if measured.all() else "measured, else predicted" if measured.any() else "predicted"
+        ax.set_xlabel(f"syncs per step, {basis}")
         return _labelled(ax, list(map(str, counts.index)), self.document.title)
 
     def plot_gpu_use(self, ax: "Axes | None" = None) -> "Axes":
