@@ -162,8 +162,8 @@ def _amd_id(node: Path) -> str | None:
     with contextlib.suppress(OSError):
         if (node / "gpu_id").read_text(encoding="ascii").strip() not in ("", "0"):
             text = (node / "properties").read_text(encoding="ascii")
-            found = re.search(r"^unique_id (\d+)$", text, re.MULTILINE)
-            return f"GPU-{int(found[1]):x}" if found and int(found[1]) else f"node-{node.name}"
+            match = re.search(r"^unique_id (\d+)$", text, re.MULTILINE)
+            return f"GPU-{int(match[1]):x}" if match and int(match[1]) else f"node-{node.name}"
     return None
 
 

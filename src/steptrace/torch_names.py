@@ -495,9 +495,9 @@ def _look_up(path: str) -> Any:
 
 def _looked_up(path: str) -> Any:
     first, *rest = path.split(".")
-    found: Any = importlib.import_module(first)
+    value: Any = importlib.import_module(first)
     for number, part in enumerate(rest, 1):
-        below = getattr(found, part, _ABSENT)
+        below = getattr(value, part, _ABSENT)
         is_last = number == len(rest)
         # A package may hide one of its modules: `torch.optim` deletes the name, others give it to a function.
         if below is _ABSENT or not (is_last or isinstance(below, ModuleType | type)):
@@ -505,8 +505,8 @@ def _looked_up(path: str) -> Any:
                 below = importlib.import_module(".".join((first, *rest[:number])))
         if below is _ABSENT:
             return _ABSENT
-        found = below
-    return found
+        value = below
+    return value
 
 
 def private(path: str) -> Any:
@@ -515,8 +515,8 @@ def private(path: str) -> Any:
     Raises:
         KeyError: the name has no row in `NAMES`.
     """
-    found = _look_up(_BY_PATH[path].path)
-    return None if found is _ABSENT else found
+    value = _look_up(_BY_PATH[path].path)
+    return None if value is _ABSENT else value
 
 
 def owner_of(path: str) -> Any:

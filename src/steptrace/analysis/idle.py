@@ -149,7 +149,9 @@ def _gap(gaps: pd.DataFrame, between: Ints, k: int, ts: int, stop: int, calls: p
     where: Literal["between", "before", "after"] = "before" if k == len(between) else "after"
     op = label = None
     if k < len(between):
-        where, op, label = "between", *(plain(gaps[name].iloc[between[k]]) for name in ("op", "label"))
+        where = "between"
+        op = plain(gaps["op"].iloc[between[k]])
+        label = plain(gaps["label"].iloc[between[k]])
     return HostGap(where=where, ts=ts, dur=stop - ts, op=op, label=label, calls=_by_name(calls, ts, stop))
 
 

@@ -87,7 +87,9 @@ def breaks_over(followed: Sequence[FollowedProgram], most: int) -> list[OverBudg
             over.append(NothingCompiled(program.shown))
             continue
         unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS)
-        breaks = tuple(found for code in compiled.codes for found in code.breaks if not found.by_pytorch)
+        breaks = tuple(
+            graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch
+        )
         if unknown:
             over.append(UnknownBreaks(program.shown, unknown, breaks))
         elif len(breaks) > most:

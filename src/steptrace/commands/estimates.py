@@ -63,7 +63,7 @@ def _estimates_of_study(
     """The estimates of the variants of a study, each compared with its baseline at the same batch."""
     from steptrace.estimate.step import estimate_variants, followed_step
 
-    found: dict[str, list[Estimate]] = {name: [] for name in by_variant}
+    of_variants: dict[str, list[Estimate]] = {name: [] for name in by_variant}
     batches = list(dict.fromkeys(batch for predictions in by_variant.values() for batch in predictions))
     for gpu in gpus:
         for batch in batches:
@@ -76,8 +76,8 @@ def _estimates_of_study(
             peaks = {name: _peaks(by_variant[name]) for name in followed}
             estimated = estimate_variants(followed, baselines, gpu, peaks=peaks, predictions=at_batch)
             for name, estimate in estimated.items():
-                found[name].append(estimate)
-    return found
+                of_variants[name].append(estimate)
+    return of_variants
 
 
 def _peaks(predictions: Mapping[int | None, PredictedStep]) -> dict[int, int]:

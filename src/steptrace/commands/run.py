@@ -131,15 +131,15 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
 
 def _keep_snapshots(probe: Path, folder: OutputFolder) -> list[Path]:
     """Move the program's memory snapshots to the results, print which command reads them, and return their paths."""
-    found = sorted(probe.glob("*.pickle"))
-    if not found:
+    snapshots = sorted(probe.glob("*.pickle"))
+    if not snapshots:
         warn("no memory snapshot was written: the program used no GPU, or ended before it did")
         return []
     with writing_to(folder.path), folder.scratch() as staged:
-        for file in found:
+        for file in snapshots:
             file.replace(staged / file.name)
         kept = folder.put(staged, _SNAPSHOTS.rstrip("/"))
-    files = [kept / file.name for file in found]
+    files = [kept / file.name for file in snapshots]
     for file in files:
         read_it = ["steptrace", "analyze", str(file), "--out", str(file.with_suffix(""))]
         say(f"memory snapshot: {shlex.join(read_it)}")

@@ -101,12 +101,12 @@ def figures(variant: VariantRuns, trace: TraceSummary | None) -> dict[str, Any]:
 
 def compiled_figures(variant: VariantRuns) -> CompiledFigures | None:
     """`compiled` of comparison.json, by the runs or, if no run compiled anything, by the prediction; or None."""
-    found = [run.record.compiled for run in variant.measured if run.record.compiled is not None]
-    if found:
+    records = [run.record.compiled for run in variant.measured if run.record.compiled is not None]
+    if records:
         return CompiledFigures(
-            graph_breaks=max(sum(not broken.by_pytorch for broken in place.breaks) for place in found),
-            recompilations=max(sum(guard.recompilations for guard in place.recompilations) for place in found),
-            compile_ms=_median_ms(found, lambda code: code.compile_ns),
+            graph_breaks=max(sum(not broken.by_pytorch for broken in place.breaks) for place in records),
+            recompilations=max(sum(guard.recompilations for guard in place.recompilations) for place in records),
+            compile_ms=_median_ms(records, lambda code: code.compile_ns),
         )
     prediction = followed_prediction(variant.path)
     compiled = None if prediction is None else prediction.followed.compiled

@@ -192,12 +192,12 @@ def _in_short(error: Exception) -> str:
 
 def _wrong_override(folders: Sequence[Path], overrides: Sequence[str]) -> str | None:
     """The only override whose removal makes the rest valid; None if there is none, or more than one."""
-    found = []
+    candidates = []
     for number, override in enumerate(overrides[:_MOST_TRIED]):
         with suppress(ConfigError):
             _composed(folders, [*overrides[:number], *overrides[number + 1 :]], "", None)
-            found.append(override)
-    return found[0] if len(found) == 1 else None
+            candidates.append(override)
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _near(name: str, folders: Sequence[Path]) -> str | None:

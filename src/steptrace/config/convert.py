@@ -104,8 +104,8 @@ def _innermost(value: Any, kind: Any, at: tuple[Hashable, ...]) -> _Problem | No
                 msgspec.convert(name, part_kind)
             except msgspec.ValidationError as error:
                 return _Problem((*at, name), str(error), part_kind, key=True)
-        elif (found := _innermost(part, part_kind, (*at, name))) is not None:
-            return found
+        elif (problem := _innermost(part, part_kind, (*at, name))) is not None:
+            return problem
     return _Problem(at, MSGSPEC_PLACE.pattern.sub("", text), kind)
 
 

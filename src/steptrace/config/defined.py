@@ -38,15 +38,15 @@ def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache
     """
     for key, target in targets(config):
         parts = str(target).split(".")
-        found = _find(parts, [*roots, *map(Path, filter(None, sys.path))])
-        if found is None:
+        located = _find(parts, [*roots, *map(Path, filter(None, sys.path))])
+        if located is None:
             raise ConfigError(
                 f"{key} is '{target}', and there is no module '{parts[0]}'",
                 where=where,
                 next_step="install the package, or correct the name or `python_path`",
                 keys=tuple(key.split(".")),
             )
-        module, rest = found
+        module, rest = located
         names = _names(module, cache) if rest else None
         if names is not None and rest[0] not in names:
             inside = ".".join(parts[: len(parts) - len(rest)])
@@ -104,10 +104,10 @@ def _names(module: Path, cache: Cache, seen: frozenset[Path] = frozenset()) -> s
     if module.suffix != ".py" or not module.is_file():
         return None
     content = module.read_bytes()
-    found = cache.get(b"names\0" + sys.version.encode() + content, lambda: _in_source(content))
-    if found is None:
+    defined = cache.get(b"names\0" + sys.version.encode() + content, lambda: _in_source(content))
+    if defined is None:
         return None
-    names, stars = set(found[0]), found[1]
+    names, stars = set(defined[0]), defined[1]
     for level, base in stars:
         start = module.parent
         for _ in range(level - 1):

@@ -247,12 +247,12 @@ def _remove_docstrings(nodes: Iterable[ast.AST]) -> None:
 
 def _for_types(nodes: Iterable[ast.AST]) -> set[ast.AST]:
     """The nodes below `if TYPE_CHECKING:`, which no run executes."""
-    found: set[ast.AST] = set()
+    inner_nodes: set[ast.AST] = set()
     for node in nodes:
         match node:
             case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), body=body):
-                found.update(inner for statement in body for inner in ast.walk(statement))
-    return found
+                inner_nodes.update(inner for statement in body for inner in ast.walk(statement))
+    return inner_nodes
 
 
 def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:

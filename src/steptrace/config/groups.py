@@ -195,7 +195,7 @@ def place_of(folders: Sequence[Path], overrides: Sequence[str], keys: Sequence[o
         is no such file either.
     """
     chosen = dict(override.lstrip("+~").partition("=")[::2] for override in overrides)
-    names, found = [*map(str, keys)], None
+    names, place = [*map(str, keys)], None
     around: Path | None = None
     nearest = -1
     for path, package in _composed_files(folders, _ROOT, chosen, ()):
@@ -203,8 +203,8 @@ def place_of(folders: Sequence[Path], overrides: Sequence[str], keys: Sequence[o
             if len(package) > nearest:
                 around, nearest = path, len(package)
             if has_key(path, inner := names[len(package) :]):
-                found = f"{path}, line {line_of(path, inner)}" if inner else str(path)
-    return found or (str(around) if around else None)
+                place = f"{path}, line {line_of(path, inner)}" if inner else str(path)
+    return place or (str(around) if around else None)
 
 
 def _composed_files(

@@ -192,15 +192,15 @@ def _refuse_other_kind(content: bytes, path: Path, wanted: type[Document]) -> No
             next_step="steptrace analyze reads traces, and steptrace diff compares two of them",
         )
     try:
-        found = kinds.kind_of(decode(content, object))
+        kind_found = kinds.kind_of(decode(content, object))
     except ValueError:
         return
-    if found is not None and found.document is not wanted:
+    if kind_found is not None and kind_found.document is not wanted:
         raise RecordError(
-            f"file is no {kinds.name_of_file(wanted)}: it holds {found.holds} ({found.name})",
+            f"file is no {kinds.name_of_file(wanted)}: it holds {kind_found.holds} ({kind_found.name})",
             where=path,
             expected=f"a {kinds.name_of_file(wanted)}",
-            next_step=found.next_step,
+            next_step=kind_found.next_step,
         )
 
 

@@ -130,8 +130,8 @@ class TableSubject(Generic[_Row]):
 
     def rows_of(self, trace: "TraceSummary") -> tuple[_Row, ...]:
         """The rows of a trace."""
-        found: tuple[_Row, ...] = getattr(trace, self.name)
-        return found
+        rows: tuple[_Row, ...] = getattr(trace, self.name)
+        return rows
 
 
 def modules_in(package: str) -> list[ModuleType]:

@@ -29,14 +29,14 @@ Shape = dict[str, Any]
 
 def shapes() -> dict[str, Shape]:
     """The present version and shape of every file, by its name, of what commands print, and of the tables of runs."""
-    found = {kind.name: shape_of(kind.document) for kind in kinds() if kind.document is not None}
+    documents = {kind.name: shape_of(kind.document) for kind in kinds() if kind.document is not None}
     of_tables: dict[str, Any] = {}
     for row in _TABLES:
         for name, shape in shape_of(row)["types"].items():
             # A table has the columns that are declared, and no others.
             of_tables[name] = {**shape, "required": sorted(shape["fields"])}
     answers = {f"answer {kind}": shape_of(answer) for kind, answer in ANSWERS_BY_KIND.items()}
-    return {**found, **answers, "tables": {"version": table.VERSION, "types": of_tables}}
+    return {**documents, **answers, "tables": {"version": table.VERSION, "types": of_tables}}
 
 
 def shape_of(document: type[Document]) -> Shape:
@@ -65,16 +65,16 @@ def problems(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> list[str]
         before: the shapes as versions.json has them.
         now: the present ones.
     """
-    found = []
+    problems_found = []
     for name, shape in now.items():
         earlier = before.get(name)
         if earlier is None or earlier["version"] < shape["version"]:
             continue
         if earlier["version"] > shape["version"]:
-            found.append(f"{name}: the version went back to {shape['version']} from {earlier['version']}")
+            problems_found.append(f"{name}: the version went back to {shape['version']} from {earlier['version']}")
         else:
-            found += [f"{name}: {problem}" for problem in _unreadable(earlier["types"], shape["types"])]
-    return found
+            problems_found += [f"{name}: {problem}" for problem in _unreadable(earlier["types"], shape["types"])]
+    return problems_found
 
 
 def _unreadable(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -74,7 +74,7 @@ class StepBranch(NamedTuple):
 
 
 class AwaitedBranch(NamedTuple):
-    """A line that waits for the step counter to reach a number, and whose branch no followed step has taken.
+    """A line that waits for the step counter, and whose branch no followed step has taken.
 
     Attributes:
         file: the source file; `line` is its line there.
@@ -491,7 +491,9 @@ def _awaiting(part: ast.expr) -> Iterator[tuple[str, ast.expr, ast.expr, int]]:
     """The kind of the wait, the counter, its target, and whether the counter must be beyond the target."""
     if not isinstance(part, ast.Compare) or len(part.ops) != 1:
         return
-    left, compare, right = part.left, part.ops[0], part.comparators[0]
+    left = part.left
+    compare = part.ops[0]
+    right = part.comparators[0]
     if isinstance(compare, ast.In):
         yield "list", left, right, 0
     elif isinstance(compare, ast.Eq):
@@ -548,7 +550,9 @@ def _remainder(part: ast.expr, file: str) -> Iterator[_Remainder]:
 
 def _begun_anew(node: ast.If | ast.While, test: ast.Compare, file: str) -> Iterator[_Remainder]:
     """A remainder for a condition that resets its counter, or that moves its threshold on."""
-    left, compares, right = test.left, test.ops[0], test.comparators[0]
+    left = test.left
+    compares = test.ops[0]
+    right = test.comparators[0]
     at = file, test.lineno, test.col_offset
     for statement in node.body:
         if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):

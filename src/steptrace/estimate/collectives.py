@@ -77,9 +77,9 @@ def bus_share(operation: str, devices: int) -> float:
 
 def expected_seconds(operation: str, size: float, devices: int, gpu: Gpu) -> tuple[float, str]:
     """Seconds of a collective, and their source: `measured`, or the link (`nvlink`, `pcie`) that they are scaled by."""
-    found = _table(gpu.name, operation, devices)
-    if found is not None:
-        return found.seconds(size), "measured"
+    table = _table(gpu.name, operation, devices)
+    if table is not None:
+        return table.seconds(size), "measured"
     link = "pcie" if gpu.link_gbs is None else "nvlink"
     like = gpu_named(_LIKE[link])
     ratio = like.pcie_gbs / gpu.pcie_gbs if gpu.link_gbs is None else (like.link_gbs or 1.0) / gpu.link_gbs

@@ -58,9 +58,9 @@ def _claimed(item: Finding) -> tuple[object, ...]:
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """All findings of one trace, by severity and then by cost."""
     window = window_of(entry)
-    found = [finding for rule in RULES.values() for finding in window.find(rule)]
+    findings = [finding for rule in RULES.values() for finding in window.find(rule)]
     unprofiled = {"input_bound"} if entry.input.unprofiled_wait_ns is not None else set[str]()
-    return ranked(item if item.rule in unprofiled else of_slow_profile(item, window.slower) for item in found)
+    return ranked(item if item.rule in unprofiled else of_slow_profile(item, window.slower) for item in findings)
 
 
 def find_in_ranks(summary: Summary) -> list[Finding]:

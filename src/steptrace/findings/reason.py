@@ -54,25 +54,25 @@ def _of_gpu(window: Window) -> Reason | None:
     if not times[kind]:
         return None
     busy_ns = window.step_ns - (window.idle_ns or 0.0)
-    found = Reason(
+    reason = Reason(
         kind, window.share(times[kind]), bool(window.steps), step_ns=window.step_ns, busy_ns=busy_ns,
         kernels=trace.kernels_per_step,
     )  # fmt: skip
     if kind == "host":
-        found = replace(
-            found,
+        reason = replace(
+            reason,
             meanwhile=next((activity for activity, ns in window.host_while_idle if ns), None),
             after_syncs=window.share(after_syncs - of_syncs),
         )
     if kind in _CLASSES:
-        found = _with_kernel(found, window)
+        reason = _with_kernel(reason, window)
     if kind == "kernels":
-        found = _with_line(found, trace)
+        reason = _with_line(reason, trace)
     if kind == "communication":
-        found = _with_collective(found, window)
+        reason = _with_collective(reason, window)
     if kind == "syncs":
-        found = _with_site(found, trace)
-    return found
+        reason = _with_site(reason, trace)
+    return reason
 
 
 def _with_kernel(reason: Reason, window: Window) -> Reason:

@@ -19,7 +19,7 @@ def _rules() -> dict[str, AnyRule]:
     Raises:
         ValueError: a rule has another name than its module, or looks at nothing.
     """
-    found: list[AnyRule] = []
+    rules: list[AnyRule] = []
     for module in modules_in("steptrace.findings.rules"):
         rule: AnyRule = module.RULE
         name = module.__name__.rpartition(".")[2]
@@ -27,8 +27,8 @@ def _rules() -> dict[str, AnyRule]:
             raise ValueError(f"the rule in findings/rules/{name}.py is called {rule.name!r}")
         if not rule.looks_at:
             raise ValueError(f"the rule {name!r} has none of in_trace, in_ranks and in_study")
-        found.append(rule)
-    return {rule.name: rule for rule in sorted(found, key=lambda rule: (TOPICS.index(rule.topic), rule.name))}
+        rules.append(rule)
+    return {rule.name: rule for rule in sorted(rules, key=lambda rule: (TOPICS.index(rule.topic), rule.name))}
 
 
 #: Every rule by its name.

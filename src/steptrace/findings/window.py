@@ -158,11 +158,11 @@ class Window:
             if share is not None and share < NOISE_FLOOR:
                 continue
             cost_per_step = cost if self.steps else None
-            found = rule.finding(replace(bounded, cost_ns_per_step=cost_per_step, cost_share=share))
+            item = rule.finding(replace(bounded, cost_ns_per_step=cost_per_step, cost_share=share))
             if on_path_ns is not None:
-                evidence = (*found.evidence, evidence_of_path(on_path_ns))
-                found = structs.replace(found, evidence=evidence, on_path_ns=on_path_ns)
-            yield found
+                evidence = (*item.evidence, evidence_of_path(on_path_ns))
+                item = structs.replace(item, evidence=evidence, on_path_ns=on_path_ns)
+            yield item
 
     def _bound_by_path(self, match: Match[Any]) -> float | None:
         """GPU work on the critical path, where a match costs more than that; None where it bounds nothing."""

@@ -88,7 +88,7 @@ def _reference(pages: Path) -> list[tuple[str, str, tuple[IndexEntry, ...]]]:
 
     One of another version of steptrace, which this one cannot read, is left out.
     """
-    found = []
+    entries = []
     for folder in sorted(path for path in (pages / _REFERENCE).glob("*") if path.is_dir()):
         try:
             studies = load_index(sorted(folder.glob("*/comparison.json")), folder)
@@ -96,8 +96,8 @@ def _reference(pages: Path) -> list[tuple[str, str, tuple[IndexEntry, ...]]]:
             continue
         if studies:
             machine = next((study.machine for study in studies if study.machine is not None), folder.name)
-            found.append((folder.name, machine, tuple(_below(study, folder, pages) for study in studies)))
-    return found
+            entries.append((folder.name, machine, tuple(_below(study, folder, pages) for study in studies)))
+    return entries
 
 
 def _below(entry: IndexEntry, folder: Path, pages: Path) -> IndexEntry:

@@ -96,13 +96,13 @@ def escape(text: bytes) -> bytes:
     raw = b"\\" in pieces or is_raw_path(text)
 
     def piece(match: re.Match[bytes]) -> bytes:
-        found = match[0]
-        if found == b'"':
+        piece = match[0]
+        if piece == b'"':
             return b'\\"'
-        if len(found) == 1 and found != b"\\":
-            return b"\\u%04x" % found[0]
-        if found in (b"\\\\", b'\\"') or not raw:
-            return found
-        return b"\\" + found
+        if len(piece) == 1 and piece != b"\\":
+            return b"\\u%04x" % piece[0]
+        if piece in (b"\\\\", b'\\"') or not raw:
+            return piece
+        return b"\\" + piece
 
     return _PIECE.sub(piece, text)

@@ -170,8 +170,8 @@ def _of_one_rank(window: Window, exposed: Exposed) -> list[Remedy]:
 def _remedies(window: Window, rows: Sequence[CollectiveName]) -> list[Remedy]:
     """The advice for the collective that takes most; empty if there is none for its kind."""
     dominating = _dominating(rows)
-    if dominating == "all_reduce" and (found := list(_of_all_reduces(window))):
-        return found
+    if dominating == "all_reduce" and (remedies := list(_of_all_reduces(window))):
+        return remedies
     remedy = _BY_COLLECTIVE.get(dominating or "")
     return [] if remedy is None else [remedy]
 
