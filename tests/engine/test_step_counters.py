@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -215,6 +216,53 @@ def test_somebody_else_s_tracing_goes_on() -> None:
     finally:
         sys.settrace(before)
     assert counters.branches() == []
+
+
+def test_a_function_is_watched_again_after_its_first_watch_has_ended() -> None:
+    """As where a program's second optimizer turns out to end its steps."""
+    first, second = StepCounters(), StepCounters()
+    first.watch()
+    first.stop()
+    for step in range(1 + LEAST_STEPS):
+        if step == 0:
+            second.watch()
+        if step % 7 == 0:
+            pass
+        second.step_ends()
+    second.stop()
+    assert [branch.every for branch in second.branches()] == [7]
+
+
+def test_variables_of_a_watched_function_are_freed_as_without_the_watch() -> None:
+    """Or the tensors of a line would count in the memory of later ones."""
+
+    class Activations:
+        pass
+
+    counters, made, alive = StepCounters(), [], []
+    counters.watch()
+    for step in range(2 + LEAST_STEPS):
+        if step % 7 == 0:
+            pass
+        activations = Activations()
+        made.append(weakref.ref(activations))
+        alive.append(sum(reference() is not None for reference in made))
+        if step == LEAST_STEPS:
+            counters.stop()
+        counters.step_ends()
+    assert alive == [1] * (2 + LEAST_STEPS)
+
+
+def test_variables_that_a_watched_function_has_asked_for_stay() -> None:
+    counters, epochs = StepCounters(), 5
+    counters.watch()
+    settings = locals()
+    for step in range(epochs):
+        if step % 7 == 0:
+            pass
+        counters.step_ends()
+    counters.stop()
+    assert settings["epochs"] == epochs
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dis import _nb_ops, get_instructions, opmap  # type: ignore[attr-defined]
+from inspect import CO_OPTIMIZED
 from itertools import islice, pairwise
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 from steptrace.engine.frames import LOOK_PAST, is_library, is_python_s_own, trace_file_name
 
+#: Whether `frame.f_locals` of a function is a copy of its variables, which stays with the function.
+_COPIES_VARIABLES: Final = sys.version_info < (3, 13)
+#: References to such a copy that are not the program's: of its frame, of a variable here, and of an argument.
+_OWN_REFERENCES: Final = 3
 #: Three steps give two differences, which must be equal.
 LEAST_STEPS: Final = 3
 _BINARY: Final = opmap["BINARY_OP"]
@@ -184,6 +189,7 @@ class StepCounters:
         self._ended = self._first_step = 0
         self._watching = False
         self._counters_known = False
+        self._copy: dict[str, Any] | None = None
 
     def watch(self) -> None:
         """Begin to watch, also in functions that already run. Does nothing if another tool traces the program."""
@@ -201,6 +207,7 @@ class StepCounters:
     def step_ends(self) -> None:
         """Say that a step has ended and the next one begins."""
         self._ended += 1
+        self._free_copy()
         if not self._watching:
             return
         if not self._counters_known:
@@ -230,9 +237,29 @@ class StepCounters:
 
     def stop(self) -> None:
         """Stop to watch, unless another tool traces the program by now."""
-        if self._watching and sys.gettrace() == self._call:
-            sys.settrace(None)
+        if self._watching:
+            if sys.gettrace() == self._call:
+                sys.settrace(None)
+            self._leave(sys._getframe(1))
         self._watching = False
+
+    def _leave(self, frame: FrameType | None) -> None:
+        """Leave the functions that run, so that they can be watched again."""
+        self._free_copy()
+        while frame is not None:
+            if frame.f_trace == self._line:
+                del frame.f_trace
+            frame = frame.f_back
+
+    def _free_copy(self) -> None:
+        """Empty the copy of a function's variables that Python made for the latest conditions.
+
+        It would keep the tensors of that line alive while the program goes on. Python must not be about to write the
+        copy back, as it does at the end of a line's tracing. A copy that the program holds, by `locals()`, is its own.
+        """
+        copy, self._copy = self._copy, None
+        if copy is not None and sys.getrefcount(copy) <= _OWN_REFERENCES:
+            copy.clear()
 
     def branches(self) -> list[StepBranch]:
         """The branches on a counter that grows with the steps, by file and line, without those of each step."""
@@ -269,19 +296,24 @@ class StepCounters:
 
     def _line(self, frame: FrameType, event: str, _argument: object) -> Any:
         """Python calls this before a line runs: evaluate the line's conditions."""
+        self._free_copy()
         if event == "line":
             file, line = frame.f_code.co_filename, frame.f_lineno
-            for remainder in () if self._counters_known else _remainders(file).get(line, ()):
+            remainders = () if self._counters_known else _remainders(file).get(line, ())
+            for remainder in remainders:
                 with self._evaluating():
                     if all(_lets_pass(guard, frame) for guard in remainder.guards):
                         left, right = _number(remainder.left, frame), _number(remainder.right, frame)
                         bits = 1 << right.bit_length() if remainder.is_mask else right
                         self._steps[-1][remainder] = left, bits
-            for condition in _awaited_in(file).get(line, ()):
+            awaited = _awaited_in(file).get(line, ())
+            for condition in awaited:
                 if condition.counter is None:
                     self._asks_iterator(condition, frame)
                 elif not self._counters_known:
                     self._awaits(condition, frame)
+            if _COPIES_VARIABLES and (remainders or awaited) and frame.f_code.co_flags & CO_OPTIMIZED:
+                self._copy = frame.f_locals
         elif event == "opcode":
             self._runs(frame)
         return self._line
