@@ -130,7 +130,21 @@ def test_operators_whose_output_does_not_follow_have_no_ideal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sheet"), [("NVIDIA L40S", "L40S"), ("NVIDIA L4", "L4"), ("NVIDIA H100 PCIe", "H100-PCIe"), (None, None)]
+    ("name", "sheet"),
+    [
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("Tesla V100-SXM2-32GB", "V100"),
+        (None, None),
+        # Cards with other figures than those of a similar name.
+        ("NVIDIA L40", None),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3090 Ti", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+    ],
 )
 def test_gpus_by_their_drivers_names(name: str | None, sheet: str | None) -> None:
     gpu = gpu_of_driver(name)

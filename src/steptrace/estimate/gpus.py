@@ -38,6 +38,8 @@ _GPUS: Final = (
     ("Tesla T4", "T4"), ("Tesla V100", "V100"), ("RTX PRO 6000 Blackwell", "RTX-PRO-6000"), ("RTX 5090", "RTX-5090"),
     ("RTX 4090", "RTX-4090"), ("RTX 3090", "RTX-3090"), ("MI300X", "MI300X"),
 )  # fmt: skip
+#: In a driver's name: another card than the one of the same number, or a part of a card. Their figures differ.
+_OTHER_CARD: Final = re.compile(r"\b(Ti|D|SUPER|Laptop|Max-Q|MIG|H200 NVL)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +120,9 @@ def gpu_named(name: str) -> Gpu:
 
 def gpu_of_driver(name: str | None) -> Gpu | None:
     """The data sheet of a GPU by the name that its driver reports; None if the GPU is not known."""
-    model = next((ours for theirs, ours in _GPUS if theirs in (name or "")), None)
+    if name is None or _OTHER_CARD.search(name):
+        return None
+    model = next((ours for theirs, ours in _GPUS if re.search(rf"\b{re.escape(theirs)}\b", name)), None)
     return None if model is None else gpu_named(model)
 
 
