@@ -13,7 +13,7 @@ from recorded import TRACES
 from steptrace.analysis import summarize
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary
-from steptrace.findings import find, find_in_ranks, find_in_trace, with_trace_findings
+from steptrace.findings import _with_other_ranks, find, find_in_ranks, find_in_trace, with_trace_findings
 from steptrace.report.trace.answer import first_of_all
 from steptrace.report.trace.view import trace_views
 
@@ -154,6 +154,29 @@ def _ranks_with_syncs(folder: Path, waits: list[int]) -> Summary:
             builder.kernel(ts + MS - 30 * US, ts + MS - 25 * US, 20 * US)
         builder.write(folder / f"rank{rank}.json")
     return with_trace_findings(summarize([folder])[0])
+
+
+def test_two_syncs_of_one_line_stay_two_findings_of_the_ranks_and_of_a_variant(tmp_path):
+    for rank in range(2):
+        builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2, "backend": "nccl"})
+        for step in range(STEPS):
+            ts = step * MS
+            builder.step(step, ts, MS)
+            builder.frame("train.py(1): loop", ts, MS - US)
+            for place, op in enumerate(("aten::item", "aten::nonzero")):
+                at = ts + place * 400 * US
+                builder.kernel(at + 10 * US, at + 20 * US, 200 * US)
+                builder.op(op, at + 30 * US, 250 * US)
+                builder.item(at + 32 * US, 200 * US, at + 225 * US)
+            builder.kernel(ts + 800 * US, ts + 810 * US, 100 * US)
+        builder.write(tmp_path / f"rank{rank}.json")
+    summary = with_trace_findings(summarize([tmp_path])[0])
+    syncs = [item.figures["site"]["op"] for item in summary.ranks.in_single_ranks if item.rule == "sync_bound"]
+    assert syncs == ["aten::item", "aten::nonzero"]
+    # Of a study: those of the trace of rank 0, each once, though the ranks' own name a rank.
+    trace, single = summary.traces[0], summary.ranks.in_single_ranks
+    found = _with_other_ranks(list(trace.findings), single, trace.rank)
+    assert sorted(item.claim for item in found) == sorted(item.claim for item in trace.findings)
 
 
 def test_a_fault_of_another_rank_is_raised_once_with_its_ranks(tmp_path):

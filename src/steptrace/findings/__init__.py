@@ -6,7 +6,7 @@ Nothing is read or measured here, and a figure that was not measured fires no ru
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -50,9 +50,21 @@ def _in_single_ranks(traces: Sequence[TraceSummary]) -> list[Finding]:
 
 
 def _claimed(item: Finding) -> tuple[object, ...]:
-    """What tells findings of one trace apart: the rule, and the line where it names one."""
-    at = item.source
-    return (item.rule, *(() if at is None else (at.file, at.line, at.function)))
+    """What tells findings of one trace apart: the rule, the line where it names one, and what the rule itself names.
+
+    The rank in a finding's source is not part of it: the same finding has none in the trace of its rank.
+    """
+    at, rule = item.source or Source(), RULES.get(item.rule)
+    figures = () if rule is None else rule.told_apart_by
+    return (item.rule, at.file, at.line, at.function, *(_figure(item, name) for name in figures))
+
+
+def _figure(item: Finding, name: str) -> object:
+    """A figure of a finding by its name, in which dots lead into a struct; None where an earlier version lacks it."""
+    value: Any = item.figures
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def find_in_trace(entry: TraceSummary) -> list[Finding]:

@@ -159,6 +159,8 @@ class Rule(Generic[FiguresT]):
         gpu_work: whether its cost is GPU work. Of a step that the host bounds it is then at most the GPU's part of the
             critical path, and the rule is silent where Python stacks may be why the host bounds the step.
         for_several_lines: whether its advice is about several lines; `source` is then the first one to look at.
+        told_apart_by: the figures that tell its findings at one line, or without a line, apart. A dot leads into a
+            struct.
     """
 
     name: str
@@ -176,6 +178,7 @@ class Rule(Generic[FiguresT]):
     study: str | None = None
     gpu_work: bool = False
     for_several_lines: bool = False
+    told_apart_by: tuple[str, ...] = ()
 
     @property
     def looks_at(self) -> tuple[str, ...]:

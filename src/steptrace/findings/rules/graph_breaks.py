@@ -94,6 +94,7 @@ RULE: Rule[Figures] = Rule(
     name="graph_breaks",
     topic="compute",
     figures=Figures,
+    told_apart_by=("kind",),
     words=_words,
     in_trace=_find,
     in_study=per_variant(_find_predicted),

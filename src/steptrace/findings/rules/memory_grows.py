@@ -97,6 +97,7 @@ RULE: Final = Rule(
     name="memory_grows",
     topic="memory",
     figures=Figures,
+    told_apart_by=("device_type", "device"),
     words=_words,
     in_trace=_find,
     condition="of at least {steps} profiled steps, {growing} or more end with more live bytes than the step before, "

@@ -104,6 +104,7 @@ RULE: Final = Rule(
     name="pipeline_bubbles",
     topic="communication",
     figures=Figures,
+    told_apart_by=("group",),
     words=_words,
     in_trace=_find,
     condition="waiting in receives that no computation hides, and idle time beside them, take at least {least} of the "

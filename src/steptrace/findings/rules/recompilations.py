@@ -105,6 +105,7 @@ RULE: Rule[Figures] = Rule(
     name="recompilations",
     topic="compute",
     figures=Figures,
+    told_apart_by=("function", "file", "line"),
     words=_words,
     in_trace=_find,
     condition="torch.compile compiled a function again at least {least} times, or its limit of recompilations was "

@@ -65,6 +65,7 @@ RULE: Final = Rule(
     name="sync_bound",
     topic="waiting",
     figures=Figures,
+    told_apart_by=("site.op", "site.kind", "site.label", "site.phase"),
     words=_words,
     in_trace=_find,
     condition="without a sync site the step could be at least {least} shorter: the time the host is blocked there, and "

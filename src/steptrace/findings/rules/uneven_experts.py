@@ -78,6 +78,7 @@ RULE: Final = Rule(
     name="uneven_experts",
     topic="communication",
     figures=Figures,
+    told_apart_by=("group",),
     words=_words,
     in_trace=_find,
     condition="the all-to-alls of a process group send one of its ranks at least {uneven} times the mean, and equal "
