@@ -105,6 +105,18 @@ def test_what_crosses_the_step_s_borders_is_cut_there_so_that_all_of_it_nests() 
     assert _overlapping([event for event in spans if event["pid"] == 1]) == []
 
 
+def test_of_two_steps_with_one_number_the_median_one_is_cut_at_its_own_end() -> None:
+    """Two recordings in one trace number their steps alike; the second step is the shorter one."""
+    builder = TraceBuilder()
+    for start, length in ((0, 200), (1_000, 100)):
+        builder.step(0, start * US, length * US)
+        builder.frame("train.py(9): loop", (start + 10) * US, 400 * US)
+        builder.kernel((start + 20) * US, (start + 30) * US, (length - 40) * US)
+    spans = {event["name"]: event for event in content(builder.trace())["traceEvents"] if event["ph"] == "X"}
+    assert spans["ProfilerStep#0"]["dur"] == 100
+    assert (spans["train.py(9): loop"]["ts"], spans["train.py(9): loop"]["dur"]) == (10, 90)
+
+
 def _overlapping(spans: list[Any]) -> list[str]:
     """The events of one track that another one holds in part."""
     found: list[str] = []

@@ -99,8 +99,11 @@ def _inside(table: pd.DataFrame, shown: ShownTime) -> pd.DataFrame:
 
 def _host_end(trace: Trace, shown: ShownTime) -> int:
     """Where the step ends on the host; its work may end later."""
-    step = trace.steps[trace.steps["index"] == shown.step] if shown.step is not None else trace.steps[:0]
-    return int((step["ts"] + step["host_dur"]).iloc[0]) if len(step) else shown.end
+    if shown.step is None:
+        return shown.end
+    # By its start: steps of two recordings in one trace can have the same numbers.
+    step = trace.steps[trace.steps["ts"] == shown.start]
+    return int((step["ts"] + step["host_dur"]).iloc[0])
 
 
 def _cut(table: pd.DataFrame, start: int, end: int) -> pd.DataFrame:
@@ -161,12 +164,24 @@ def _spans(events: pd.DataFrame, start: int) -> Iterator[dict[str, Any]]:
 def _arrows(events: pd.DataFrame, start: int) -> Iterator[dict[str, Any]]:
     """From each launch to the first work that it caused, as Perfetto draws it."""
     linked = events[events["correlation"] >= 0]
-    calls = linked[linked["cat"] == "cuda_runtime"].drop_duplicates("correlation").set_index("correlation")
-    works = linked[linked["cat"] != "cuda_runtime"].drop_duplicates("correlation").set_index("correlation")
-    for correlation in calls.index.intersection(works.index).tolist():
-        for phase, event in (("s", calls.loc[correlation]), ("f", works.loc[correlation])):
-            place = {"pid": int(event["pid"]), "tid": _number(event["tid"]), "ts": (int(event["ts"]) - start) / 1_000}
+    is_call = (linked["cat"] == "cuda_runtime").to_numpy()
+    of_calls, of_works = (_first_places(linked[rows]) for rows in (is_call, ~is_call))
+    for correlation in of_calls:
+        if correlation not in of_works:
+            continue
+        for phase, places in (("s", of_calls), ("f", of_works)):
+            pid, tid, ts = places[correlation]
+            place = {"pid": pid, "tid": _number(tid), "ts": (ts - start) / 1_000}
             yield {"ph": phase, "id": correlation, "cat": "ac2g", "name": "ac2g", "bp": "e", **place}
+
+
+def _first_places(events: pd.DataFrame) -> dict[int, tuple[int, Any, int]]:
+    """Process, thread and start of the first event of each correlation, in order of time."""
+    places: dict[int, tuple[int, Any, int]] = {}
+    columns = (events[name].tolist() for name in ("correlation", "pid", "tid", "ts"))
+    for correlation, pid, tid, ts in zip(*columns, strict=True):
+        places.setdefault(correlation, (pid, tid, ts))
+    return places
 
 
 def _number(tid: Any) -> int | str:
