@@ -66,7 +66,7 @@ def follow_study(study: Study, scratch: Path, options: Sequence[str] = ()) -> li
 def _read(name: str, job: Job, status: Status, *, shows_output: bool) -> FollowedProgram:
     """The prediction of a job, or the error by which it ended.
 
-    With `shows_output` the error has the last line that the program itself has printed, which nothing else shows.
+    With `shows_output` the error has the last line that the program itself has printed.
     """
     if status.exit_code == 0:
         return FollowedProgram(name, read_prediction(job.out.parent))
@@ -79,7 +79,7 @@ def _read(name: str, job: Job, status: Status, *, shows_output: bool) -> Followe
 
 
 def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = None) -> Study:
-    """The study of this project, or else of those that come with steptrace, with every variant resolved.
+    """The study of this project, or one that comes with steptrace, with every variant resolved.
 
     Args:
         name: the study's.

@@ -172,7 +172,7 @@ class CompilationLog:
 
 
 def hints_of(error: object) -> tuple[str, ...]:
-    """What PyTorch proposes instead of what has ended a graph, in its words."""
+    """PyTorch's hints on how to avoid a graph break, in its words."""
     return tuple(dict.fromkeys(map(_shortened, messages.DYNAMO_HINT.pattern.findall(str(error)))))
 
 
@@ -228,13 +228,13 @@ def _shortened(text: str) -> str:
 
 
 def _plain(function: str) -> str:
-    """A function's name, also of the part of it behind a graph break."""
+    """The name of a function; for code after a graph break, the name of the function that it belongs to."""
     resumed = messages.DYNAMO_RESUMED.find(function)
     return resumed["function"] if resumed else function
 
 
 def _site(stack: Iterable[Any]) -> SourceLine | None:
-    """Of the frames that Dynamo follows the innermost one of the program; of a library where it follows no other."""
+    """The innermost frame of the program among those that Dynamo follows, or of a library if there is no other."""
     frames = [SourceLine(frame.filename, int(frame.lineno or 0), frame.name) for frame in stack]
     outside = [frame for frame in frames if not frame.file.startswith(LOOK_PAST)]
     of_program = [frame for frame in outside if not is_library(frame.file)]

@@ -359,7 +359,7 @@ class Measurement:
         self.record["sources"] = {file: text for recorder in recorders for file, text in recorder.sources().items()}
 
     def note(self, code: str, **figures: Any) -> None:
-        """Record what to read with care: a code of `documents.note` with its figures."""
+        """Record a note: a code of `documents.note` with its figures."""
         self.record["notes"].append({"code": code, "figures": figures})
 
     def _before(self) -> Before:

@@ -53,7 +53,7 @@ _LOOKUPS: Final = frozenset(
         *("LOAD_DEREF", "BINARY_SUBSCR", "RETURN_VALUE", "RETURN_CONST"),
     )
 )
-#: Functions without side effects that a condition may call on whole numbers, or on what has a length.
+#: Functions without side effects that a condition may call on whole numbers, or on objects with a length.
 _CALLS: Final[Mapping[str, Callable[..., Any]]] = {"int": int, "len": len, "max": max, "min": min, "round": round}
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
     ast.Eq: operator.eq,
@@ -494,7 +494,7 @@ def _span_of(node: ast.expr | ast.stmt) -> _Span:
 
 
 def _flags_in(tree: ast.AST) -> set[str]:
-    """The names that are given what an iterator gives, as in `flag = next(flags)`."""
+    """The names that are assigned the values of an iterator, as in `flag = next(flags)`."""
     return {
         target.id
         for node in ast.walk(tree)
@@ -625,7 +625,7 @@ def _conditions(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _lets_pass(guard: _Guard, frame: FrameType) -> bool:
-    """Whether Python asks what stands behind a condition; yes where only a run of the program's code would tell."""
+    """Whether Python evaluates what follows a condition; True if only the program's own code could tell."""
     try:
         return _truth(guard.condition, frame) is guard.must_be
     except _UnknownError:

@@ -141,7 +141,7 @@ class StepFinder:
             self._end()
 
     def loss_scaled(self, loss: Any) -> None:
-        """A gradient scaler multiplies this loss, and the product is what the backward pass begins from."""
+        """Note that a gradient scaler multiplies this loss: the backward pass begins from the product."""
         self._scaled = loss
 
     def optimizer_begins(self) -> None:

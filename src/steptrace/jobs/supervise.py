@@ -272,7 +272,7 @@ class _Run:
         return failures
 
     def _error(self, code: int | None, lines: Sequence[str]) -> str:
-        """The error in one line: of the first rank to fail, else the message of the process, else the log's last."""
+        """The error in one line: that of the first failed rank, the process's message, or the log's last line."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
             message = decode_json(read_bytes(self._errors))["message"]
             return str(message if isinstance(message, str) else message["message"]).strip().splitlines()[0]
