@@ -118,11 +118,88 @@ def labels_of_threads(count: int) -> Iterator[Event]:
         yield from _launched(k, tid=k + 1)
 
 
+def groups(count: int) -> Iterator[Event]:
+    """Collectives, each of a process group of its own."""
+    for k in range(count):
+        described = {"Collective name": "allreduce", "Process Group Name": str(k), "Process Group Ranks": f"[0, {k}]"}
+        for event in _launched(k, stream=20):
+            if event["cat"] == "kernel":
+                event |= {"name": "ncclDevKernel_AllReduce", "args": event["args"] | described | {"Seq": 1}}
+            yield event
+
+
+def one_launch(count: int) -> Iterator[Event]:
+    """A graph's launch with all kernels, some of which run at once."""
+    yield _event("cuda_runtime", "cudaGraphLaunch", 0, 1, args={"correlation": 1})
+    for k in range(count):
+        args = {"correlation": 1, "device": 0, "stream": 7, "graph id": 3}
+        yield _event("kernel", "gemm", 10 + 5 * k, 17, pid=0, tid=7, args=args)
+
+
+def graphs(count: int) -> Iterator[Event]:
+    """Graphs of two kernels, each launched three times."""
+    for k in range(count):
+        yield _event("cuda_runtime", "cudaGraphLaunch", 20 * k, 1, args={"correlation": k + 1})
+        args = {"correlation": k + 1, "device": 0, "stream": 7, "graph id": k // 3 + 1}
+        for part in range(2):
+            yield _event("kernel", "gemm", 20 * k + 4 + 5 * part, 4, pid=0, tid=7, args=args)
+
+
+def overlapping(count: int) -> Iterator[Event]:
+    """Kernels of one stream that run until the last one ends."""
+    for k in range(count):
+        for event in _launched(k):
+            yield {**event, "dur": 10 * (count - k)} if event["cat"] == "kernel" else event
+
+
+def lost(count: int) -> Iterator[Event]:
+    """Steps, the first half of which have lost their kernels."""
+    for k in range(count):
+        yield _event("user_annotation", f"ProfilerStep#{k}", 10 * k, 9.9)
+        for event in _launched(k):
+            if event["cat"] != "kernel" or 2 * k >= count:
+                yield event
+
+
+def long_names(count: int) -> Iterator[Event]:
+    """Kernels with long names of their own."""
+    for k in range(count):
+        for event in _launched(k):
+            yield {**event, "name": f"void k{k}<{'a<b, ' * 100}>(int)"} if event["cat"] == "kernel" else event
+
+
+def arrows(count: int) -> Iterator[Event]:
+    """Arrows from each launch to its kernel, and from each operator to its backward one."""
+    for k in range(count):
+        yield from _launched(k)
+        for category in ("ac2g", "fwdbwd"):
+            for phase in "sf":
+                yield _event(category, category, 10 * k + 2, 0) | {"ph": phase, "id": k}
+
+
+def allocations(count: int) -> Iterator[Event]:
+    """Blocks of memory, all of which live to the end."""
+    for k in range(count):
+        yield from _launched(k)
+        sizes = {"Addr": 1 << 20 | k * 512, "Bytes": 512, "Total Allocated": 512 * (k + 1), "Total Reserved": 1 << 30}
+        event = _event("cpu_instant_event", "[memory]", 10 * k + 3, 0, args={"Device Type": 1, "Device Id": 0, **sizes})
+        yield event | {"ph": "i", "s": "t"}
+
+
+def modules(count: int) -> Iterator[Event]:
+    """Python functions in each other, each around an operator of its own."""
+    for k in range(count):
+        args = {"Python id": k + 1, "Python parent id": k}
+        yield _event("python_function", f"model.py({k % 900}): forward", 10 * k, 20 * (count - k) + 20, args=args)
+        yield from _launched(k)
+
+
 SHAPES: Final[dict[str, Callable[[int], Iterator[Event]]]] = {
     shape.__name__: shape
     for shape in (
         *(streams, devices, threads, steps, labels, nested, names),
         *(waits, waits_of_streams, syncs_of_streams, labels_of_threads),
+        *(groups, one_launch, graphs, overlapping, lost, long_names, arrows, allocations, modules),
     )
 }
 #: More GPUs than a process has are refused.

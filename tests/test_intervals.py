@@ -79,3 +79,12 @@ def test_unions_by_group_at_any_scale(rows: list[tuple[int, int, int]], scale: i
         assert merged[owner == number].tolist() == expected.tolist()
         assert intervals.measure_by_group(group, starts, ends, 5)[number] == intervals.measure(expected)
     assert owner.tolist() == sorted(owner.tolist())
+
+
+def test_contains() -> None:
+    spans = intervals.spans([0, 20], [10, 30])
+    assert intervals.contains(spans, np.array([-1, 0, 9, 10, 19, 20, 29, 30])).tolist() == [
+        *(False, True, True, False),
+        *(False, True, True, False),
+    ]
+    assert not intervals.contains(intervals.empty(), np.array([0, 5])).any()

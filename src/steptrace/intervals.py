@@ -84,6 +84,14 @@ def subtract(a: Spans, b: Spans) -> Spans:
     return intersect(a, complement(b, int(a[0, 0]), int(a[-1, 1])))
 
 
+def contains(a: Spans, times: Ints) -> NDArray[np.bool_]:
+    """A mask of the instants that lie in the normal-form set."""
+    place = np.searchsorted(a[:, 0], times, side="right")
+    ends = np.append(np.iinfo(np.int64).min, a[:, 1])
+    inside: NDArray[np.bool_] = times < ends[place]
+    return inside
+
+
 def clip(a: Spans, start: int, end: int) -> Spans:
     """What of the normal-form set `a` lies in `[start, end)`."""
     if end <= start or len(a) == 0:

@@ -198,10 +198,13 @@ def match(collectives: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
     allowed = _ALLOWED_SPREADS * max((spread for spread in clocks.spread.values() if spread is not None), default=0)
     for _, rows in table[~numbered].groupby([component, "collective", "group_key"], dropna=False, sort=False):
         groups += [("time", rows_) for rows_ in _by_time(rows, allowed)]
+    ends = dict(zip(table.index.tolist(), table["end_ns"].tolist(), strict=True))
     several = [(how, rows) for how, rows in groups if len(rows) > 1]
-    several.sort(key=lambda g: (int(table["end_ns"].loc[g[1]].min()), g[1]))
-    parts = [table.loc[rows].assign(match=number, matched_by=how) for number, (how, rows) in enumerate(several)]
-    return pd.concat(parts, ignore_index=True) if parts else table.iloc[:0].assign(match=0)
+    several.sort(key=lambda g: (min(ends[row] for row in g[1]), g[1]))
+    sizes = [len(rows) for _, rows in several]
+    matched = table.loc[[row for _, rows in several for row in rows]].reset_index(drop=True)
+    matched["matched_by"] = [how for how, rows in several for _ in rows]
+    return matched.assign(match=np.repeat(np.arange(len(several)), sizes))
 
 
 def _by_time(rows: pd.DataFrame, allowed: int) -> Iterator[list[int]]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from steptrace import intervals
 from steptrace.documents.note import note
 from steptrace.documents.quality import LeftOutStep, StepSource
 from steptrace.intervals import Ints
@@ -141,10 +142,9 @@ def _recorded_steps(
 
 def _in_any(times: Ints, left_out: Sequence[LeftOutStep]) -> Mask:
     """A mask of the instants that lie in a step that was left out."""
-    inside = np.zeros(len(times), dtype=bool)
-    for step in left_out:
-        inside |= (times >= step.start_ns) & (times < step.start_ns + step.dur_ns)
-    return inside
+    starts = np.array([step.start_ns for step in left_out], dtype=np.int64)
+    lengths = np.array([step.dur_ns for step in left_out], dtype=np.int64)
+    return intervals.contains(intervals.union(intervals.spans(starts, starts + lengths)), times)
 
 
 def _outside_of(events: Columns, left_out: Sequence[LeftOutStep]) -> Columns:

@@ -112,7 +112,7 @@ def partly_lost(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index, ste
     graph_id = np.full(count, MISSING, dtype=np.int64)
     np.maximum.at(graph_id, launch[linked], gpu["graph"][linked])
     known = graph_id[graphs] > 0
-    same = [graphs[graph_id[graphs] == number] for number in np.unique(graph_id[graphs][known])]
+    same = _by_number(graphs[known], graph_id[graphs[known]])
     if not known.any():
         same = _same_place(graphs[np.argsort(calls["ts"][graphs], kind="stable")], step)
     for rows in same:
@@ -121,6 +121,12 @@ def partly_lost(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index, ste
             usual = sizes[len(sizes) - 1 - int(np.argmax(often[::-1]))]
             partly[rows] = work[rows] < usual
     return partly
+
+
+def _by_number(rows: Ints, numbers: Ints) -> list[Ints]:
+    """The rows of each number."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(rows[order], np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 def _same_place(graphs: Ints, step: Ints) -> list[Ints]:
@@ -365,17 +371,32 @@ def _stale(start: Ints, end: Ints, correlation: Ints) -> list[tuple[int, int]]:
     # Branches of a graph, which have one launch, may run at once. They do on this stream if some activity overlaps one
     # or two of the next ones.
     serial = not np.count_nonzero((over > 0) & (over < STALE_OVER))
-    found: list[tuple[int, int]] = []
-    for row in rows.tolist():
-        later: Any = slice(row + 1, row + 1 + int(over[row]))
-        others = correlation[later] != correlation[row]
-        if np.count_nonzero(others) >= STALE_OVER:
-            found.append((row, int(start[later][0 if serial else int(np.argmax(others))])))
+    rows = rows[over[rows] - _of_one_launch(correlation, rows, over[rows]) >= STALE_OVER]
+    after = rows + 1 if serial else _next_launch(correlation)[rows]
+    found = list(zip(rows.tolist(), start[after].tolist(), strict=True))
     if (last := _last_stale(start, end, correlation)) is not None and last[0] not in dict(found):
         found.append(last)
     # Starts at the very same time say nothing of the end.
     found = [(row, until) for row, until in found if until > start[row]]
     return found if len(found) <= max(1, _MOST_STALE * len(start)) else []
+
+
+def _of_one_launch(correlation: Ints, rows: Ints, following: Ints) -> Ints:
+    """How many of the activities that follow each row, as many as `following` says, have its launch."""
+    count = len(correlation)
+    order = np.argsort(correlation, kind="stable")
+    launch = np.zeros(count, dtype=np.int64)
+    launch[order[1:]] = np.cumsum(np.diff(correlation[order]) != 0)
+    places = np.sort(launch * count + np.arange(count))
+    here = launch[rows] * count + rows
+    return np.searchsorted(places, here + following, side="right") - np.searchsorted(places, here, side="right")
+
+
+def _next_launch(correlation: Ints) -> Ints:
+    """The next activity of another launch behind each one, the last activity where there is none."""
+    last = len(correlation) - 1
+    changes = np.append(np.flatnonzero(np.diff(correlation)) + 1, last)
+    return changes[np.minimum(np.searchsorted(changes, np.arange(last + 1), side="right"), len(changes) - 1)]
 
 
 def _last_stale(start: Ints, end: Ints, correlation: Ints) -> tuple[int, int] | None:
