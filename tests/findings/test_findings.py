@@ -10,9 +10,9 @@ from documents import fill
 from figures import figures_in
 from findings.comparisons import comparison, healthy_variant, predicted, run, waiting
 from steptrace import findings
+from steptrace.advice.replacements import WORDS, counter_check, replacement
 from steptrace.documents.syncs import BATCH_COPY, PredictedSite
 from steptrace.findings import Finding, find, with_findings
-from steptrace.findings.replacements import WORDS, counter_check, replacement
 from steptrace.findings.rules.predicted_syncs import predicted_findings
 
 MS = 1_000_000

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from steptrace import torch_names
+from steptrace.advice.compiled import instead_of_break
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.prediction import predicted_step
 from steptrace.documents.probe import Prediction as Written
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import estimate_prediction, estimate_variants, followed_step
-from steptrace.findings.compiled import instead_of_break
 from steptrace.predict import Prediction, captured, predict_syncs
 from steptrace.predict.syncs import Syncs
 from steptrace.torch_names import release_of

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
+from steptrace.advice.compiled import instead_of_break
+from steptrace.advice.replacements import by_replacement, replacement
 from steptrace.documents.estimate import COMPILED, Estimate, NotEstimated
 from steptrace.documents.prediction import PredictedStep, PredictedSync
 from steptrace.documents.syncs import PredictedBranch, place_of
@@ -56,8 +58,6 @@ def text_of(
     lines += [f"  {awaited_in_words(branch, len(steps))}" for branch in prediction.awaited]
     lines += places_in_words(prediction, most)
     if prediction.followed.compiled is not None:
-        from steptrace.findings.compiled import instead_of_break  # imports all rules, and NumPy with them
-
         lines += compiled_lines(prediction.followed.compiled, instead_of_break)
     ranks = prediction.by_rank
     if len(set(ranks)) > 1:
@@ -167,9 +167,6 @@ def instead(sites: Sequence[PredictedSync]) -> list[str]:
     """Lines on what usually replaces the operations at some sites, each with the places that it applies to."""
     if not sites:
         return []
-    # Imports pandas and pyarrow, which takes a second and which `--help` does not need.
-    from steptrace.findings.replacements import by_replacement, replacement
-
     groups = by_replacement(site.site for site in most_first(sites))
     lines = [
         f"    {', '.join(dict.fromkeys(map(place_of, places)))}: {' '.join(replacement(places[0]) or ())}"

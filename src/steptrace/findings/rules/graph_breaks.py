@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Annotated
 
+from steptrace.advice.compiled import instead_of_break
 from steptrace.documents.base import Document, field
 from steptrace.documents.compilation_rows import GraphBreakRow
 from steptrace.documents.compiled import GraphBreak
 from steptrace.documents.finding import Source
 from steptrace.documents.variant import VariantResult
-from steptrace.findings.compiled import instead_of_break
 from steptrace.findings.rule import BaseFigures, Match, Rule, Words, advise, per_variant
 from steptrace.findings.window import Window
 from steptrace.format import enumeration, place, plural

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
+from steptrace.advice.replacements import by_replacement, counter_check, replacement, replacement_code
 from steptrace.documents.base import field
 from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.documents.syncs import PredictedSite, place_of
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import most_waiting
-from steptrace.findings.replacements import by_replacement, counter_check, replacement, replacement_code
 from steptrace.findings.rule import BaseFigures, Match, Rule, Words, advise, per_variant
 from steptrace.findings.sites import source_of
 from steptrace.format import plural
@@ -28,7 +28,7 @@ class Figures(BaseFigures, frozen=True, kw_only=True):
     same_replacement: Annotated[
         bool, field("Whether `sites` are all places with one replacement, and all others on their lines.")
     ]
-    replacement: Annotated[str | None, field("Code of the first one's replacement (findings/replacements.toml).")]
+    replacement: Annotated[str | None, field("Code of the first one's replacement (advice/replacements.toml).")]
     cost_ms: Annotated[float | None, field("What all waits of a step cost at most by an estimate; null without one.")]
     gpu: Annotated[str | None, field("The GPU of that estimate.")]
 

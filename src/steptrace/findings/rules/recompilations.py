@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
+from steptrace.advice.compiled import against_recompilation
 from steptrace.documents.base import Document, field
 from steptrace.documents.compilation_rows import CompiledFunctionRow, RecompilationRow
 from steptrace.documents.compilations import GuardKind
 from steptrace.documents.finding import Source
-from steptrace.findings.compiled import against_recompilation
 from steptrace.findings.rule import Match, Rule, Threshold, TraceFigures, Words, advise
 from steptrace.findings.window import Window
 from steptrace.format import duration, place, plural

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, Final
 
+from steptrace.advice.replacements import counter_check, replacement, replacement_code
 from steptrace.documents.base import field
 from steptrace.documents.syncs import SyncSite, place_of
-from steptrace.findings.replacements import counter_check, replacement, replacement_code
 from steptrace.findings.rule import Match, Rule, TraceFigures, Words, advise
 from steptrace.findings.sites import source_of
 from steptrace.findings.thresholds import NOISE, SEVERE
@@ -20,7 +20,7 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
     saved_ns: Annotated[float, field("What its removal saves at most.")]
     blocked_ns: Annotated[float, field("How long the host is blocked.")]
     idle_after_ns: Annotated[float, field("How long the GPU is idle after it.")]
-    replacement: Annotated[str | None, field("Code of the usual replacement (findings/replacements.toml).")]
+    replacement: Annotated[str | None, field("Code of the usual replacement (advice/replacements.toml).")]
 
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
