@@ -114,6 +114,11 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._disabled_torch_function_impl",
     ),
     *_rows(
+        "a program makes tensors of a class of its own by calling that class",
+        "such a call fails, as of torch.nn.attention.bias.causal_lower_right",
+        "torch._C._DisableTorchDispatch",
+    ),
+    *_rows(
         "a conjugate or negative view is one for PyTorch's C++, too, which copies its values where they are needed",
         "kernels that resolve conjugate views are not counted, and view_as_real refuses such a view",
         "torch._C._set_conj",

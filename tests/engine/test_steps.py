@@ -160,3 +160,13 @@ def test_once_settled_no_other_optimizer_ends_a_step() -> None:
     program.finder.settle()
     program.do("b1b2" * 2)
     assert len(program.steps) == 3
+
+
+def test_the_replay_of_a_graph_with_an_optimizer_s_step_ends_a_step() -> None:
+    """Three steps before the capture, the capture, and the replays, the first of which begins anew."""
+    program = Program()
+    program.do("b1b1b1b1")
+    for _ in range(3):
+        program.finder.graph_replayed(1, [program.optimizers["1"]])
+    assert [step.new_leader for step in program.steps] == [True, False, False, False, True, False, False]
+    assert all(step.backwards == 1 for step in program.steps)

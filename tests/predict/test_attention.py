@@ -6,6 +6,7 @@ from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from steptrace.estimate.driver import driver_facts
@@ -227,3 +228,14 @@ def test_a_distributed_tensor_is_attended_to_by_the_operator_of_its_parts():
     names = {call.name.split(".")[1] for call in syncs.operators}
     assert {"_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"} <= names
     assert not syncs.total
+
+
+@pytest.mark.parametrize(("keys", "form"), [(8, "flash"), (12, "efficient")])
+def test_a_causal_bias_is_no_mask_where_it_starts_at_the_left(keys, form):
+    """A bias from the lower right of a rectangle is written out as a mask."""
+    with _on("A100-80") as syncs:
+        query = torch.randn(2, 3, 8, 16).to("cuda", torch.bfloat16)
+        key = torch.randn(2, 3, keys, 16).to("cuda", torch.bfloat16)
+        syncs.reset()
+        assert scaled_dot_product_attention(query, key, key, attn_mask=causal_lower_right(8, keys)).shape == query.shape
+    assert (_attended_by(syncs), syncs.total) == ([form], 0)

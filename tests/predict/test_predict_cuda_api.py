@@ -57,6 +57,15 @@ def _scales() -> None:
     assert (scaler.get_scale(), scaler.is_enabled(), weight.item()) == (4.0, True, pytest.approx(0.9))
 
 
+def _captures() -> None:
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.ones(1, device="cuda")
+
+
+def _graphs_a_callable() -> None:
+    torch.cuda.make_graphed_callables(nn.Linear(2, 2).cuda(), (torch.ones(1, 2, device="cuda"),))
+
+
 #: Without a stand-in: called as a program calls it, it must work. Types and errors do nothing.
 _AS_THEY_ARE: dict[str, Callable[[], object]] = {
     "cuda.is_bf16_supported": lambda: torch.cuda.is_bf16_supported(),
@@ -81,6 +90,11 @@ _AS_THEY_ARE: dict[str, Callable[[], object]] = {
     "cuda.profiler.start": lambda: torch.cuda.profiler.start(),
     "cuda.profiler.stop": lambda: torch.cuda.profiler.stop(),
     "cuda.profiler.profile": lambda: torch.cuda.profiler.profile().__enter__(),
+    **{
+        f"{module}.{name}": call
+        for module in ("cuda", "cuda.graphs")
+        for name, call in (("graph", _captures), ("make_graphed_callables", _graphs_a_callable))
+    },
 }
 _TYPES = ("Storage", "Tensor", "Error")
 _REFUSING = list(cuda_api.refusals())
@@ -414,6 +428,10 @@ def test_the_settings_of_tunable_products_are_kept():
 def test_nested_tensors_of_the_strided_layout_are_refused_with_what_to_do():
     with predict_syncs(), pytest.raises(NotImplementedError, match=r"layout=torch\.jagged"):
         torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="cuda")
+    with predict_syncs():
+        parts = [torch.ones(2, device="cuda"), torch.ones(3, device="cuda")]
+        with pytest.raises(NotImplementedError, match=r"layout=torch\.jagged"):
+            torch.nested.nested_tensor(parts)
 
 
 def test_functions_that_differ_have_stand_ins_that_differ():
@@ -429,3 +447,21 @@ def test_functions_that_differ_have_stand_ins_that_differ():
         if during[first] is during[second] and real[first] is not real[second]
     ]
     assert shared == []
+
+
+def test_classes_of_tensors_are_called_as_without_a_prediction():
+    """As `torch.nn.attention.bias.causal_lower_right` calls one."""
+
+    class Own(torch.Tensor):
+        pass
+
+    with predict_syncs():
+        assert isinstance(Own(2, 3), Own)
+        assert Own([1.0, 2.0]).shape == (2,)
+        with pytest.raises(CannotFollowError, match=r"Own\(\) of a tensor on the GPU"):
+            Own(torch.ones(2, device="cuda"))
+        flags = torch.tensor([True, False, True], device="cuda")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # PyTorch calls masked tensors a prototype
+            total = torch.masked.masked_tensor(torch.ones(3, device="cuda"), flags).sum()
+        assert total.get_data().item() == 2

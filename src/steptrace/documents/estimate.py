@@ -66,6 +66,8 @@ class OperatorCalls:
             of 2.13.
         cuda: the first number of the CUDA version of that build, such as 13; None if unknown, then 13.
         cost: the declared cost of a custom operator; None without one.
+        in_graph: whether a CUDA graph of the program launches it instead of the host. The first operator of each replay
+            counts as one that the host launches, for the launch of the graph.
     """
 
     name: str
@@ -82,6 +84,7 @@ class OperatorCalls:
     torch: tuple[int, int] | None = None
     cuda: int | None = None
     cost: DeclaredCost | None = None
+    in_graph: bool = False
 
 
 #: A lowest and a highest value.

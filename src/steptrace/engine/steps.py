@@ -10,7 +10,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ref
@@ -84,7 +84,7 @@ class StepFinder:
         self._gone: Counter[str] = Counter()
         self._leader: _Seen | None = None
         self._leaders = 0
-        self._settled = self._explicit = self._ended_by_call = False
+        self._settled = self._explicit = self._ended_by_call = self._by_graph = False
         self._backward_depth = self._optimizer_depth = 0
         self._pending: Any = None
         self._gradients = self._passes = 0
@@ -182,6 +182,19 @@ class StepFinder:
         if seen is self._leader:
             self._ended_by_call = True
             self._end()
+
+    def graph_replayed(self, backwards: int, optimizers: Sequence[Any]) -> None:
+        """A CUDA graph was replayed in which the program captured so many backward passes, and steps of optimizers.
+
+        The steps before it prepared the capture, or were it, so the first replay counts as a change of the optimizer.
+        """
+        if optimizers and not self._by_graph:
+            self._by_graph = self._step.new_leader = True
+        for _ in range(backwards):
+            self.backward_begins()
+            self.backward_ends()
+        for optimizer in optimizers:
+            self.optimizer_stepped(optimizer)
 
     def _forget(self, key: int) -> None:
         """An optimizer was deleted."""

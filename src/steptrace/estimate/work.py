@@ -74,6 +74,9 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
         call: the operator.
         tf32: whether the program allows this operator to multiply float32 in TF32.
     """
+    if call.in_graph:
+        launched = kernels_of(replace(call, in_graph=False), tf32=tf32)
+        return tuple(replace(kernel, in_graph=True) for kernel in launched)
     count = launches(call) if call.cost is None else call.cost.launches
     if not count:
         return ()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -28,6 +29,14 @@ class _Loading(threading.local):
 
     inside = False
     size: int | None = None
+
+
+@dataclass
+class _Captured:
+    """What a program has captured in a CUDA graph: the number of backward passes, and the optimizers that stepped."""
+
+    backwards: int = 0
+    optimizers: list[Any] = field(default_factory=list)
 
 
 class Hooks:
@@ -53,6 +62,8 @@ class Hooks:
         #: PyTorch's functions are only called.
         self.off = False
         self._loading = _Loading()
+        #: What a CUDA graph has captured so far; None while none captures.
+        self._captured: _Captured | None = None
         #: Whether the graph that Dynamo traces may end where it meets our functions. Called in traced code only.
         self._graph_may_end: Callable[[], bool] = lambda: False
         #: Lets the graph that Dynamo traces report an optimizer's step at each call. Called in traced code only.
@@ -146,6 +157,38 @@ class Hooks:
         _wrap(scaler, "step", self._around_scaler_step)
         _wrap(scaler, "scale", self._around_scale)
         _wrap(dataloader._BaseDataLoaderIter, "__next__", self._around_load)
+        self.follow_graphs(torch.cuda.CUDAGraph)
+
+    def follow_graphs(self, graph: type) -> None:
+        """Let CUDA graphs of this class report at each replay what was captured: PyTorch's Python does not run then."""
+        _wrap(graph, "capture_begin", self._around_capture_begin)
+        _wrap(graph, "capture_end", self._around_capture_end)
+        _wrap(graph, "replay", self._around_replay)
+
+    def _around_capture_begin(self, original: Wrapped) -> Wrapped:
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(graph, *args, **kwargs)
+            self._captured = _Captured()
+            return result
+
+        return capture_begin
+
+    def _around_capture_end(self, original: Wrapped) -> Wrapped:
+        def capture_end(graph: Any) -> Any:
+            graph.steptrace_captured, self._captured = self._captured, None
+            return original(graph)
+
+        return capture_end
+
+    def _around_replay(self, original: Wrapped) -> Wrapped:
+        def replay(graph: Any) -> Any:
+            result = original(graph)
+            captured = getattr(graph, "steptrace_captured", None)
+            if captured is not None and (captured.backwards or captured.optimizers):
+                self.tell(self.finder.graph_replayed, captured.backwards, captured.optimizers)
+            return result
+
+        return replay
 
     def _label(self, name: str) -> AbstractContextManager[Any]:
         if self.look is not None:
@@ -171,6 +214,8 @@ class Hooks:
                     result = inner(optimizer, *args, **kwargs)
             finally:
                 self.tell(finder.optimizer_ends)
+            if self._captured is not None:
+                self._captured.optimizers.append(optimizer)
             self.tell(finder.optimizer_stepped, optimizer)
             return result
 
@@ -216,6 +261,8 @@ class Hooks:
             if self._is_in_one_graph():
                 return original(tensors, *args, **kwargs)
             outermost = self.tell(self._backward_begins, tensors)
+            if outermost and self._captured is not None:
+                self._captured.backwards += 1
             try:
                 with self._label("backward") if outermost else _NOTHING:
                     return original(tensors, *args, **kwargs)

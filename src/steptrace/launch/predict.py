@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import torch
+
 from steptrace.engine.frames import hook_fault
 from steptrace.engine.measure import Phases
 from steptrace.engine.step_counters import StepCounters, whole_periods
@@ -20,7 +22,7 @@ from steptrace.launch.events import FailedOnVirtualGpu, Fault, GpuMissing
 from steptrace.launch.probe import MeasuredEnd, Probe
 from steptrace.predict import Prediction, backend, predict_syncs, threads
 from steptrace.predict.fault import fault_report
-from steptrace.predict.limit import CannotFollowError
+from steptrace.predict.limit import CannotFollowError, WaitInCaptureError
 from steptrace.rank import from_rank_0
 
 #: The advice to a program that needs Triton beside a CPU build of PyTorch.
@@ -52,6 +54,7 @@ def predict(probe: Probe) -> Phases:
     )
     syncs = manager.__enter__()
     probe.hooks.in_closure = syncs.outside_optimizer
+    probe.hooks.follow_graphs(torch.cuda.CUDAGraph)  # the prediction's own
     probe.fault_of = partial(_fault_of, probe)
     probe.finder.on_pass = partial(_end_without_steps, probe)
     # These two run after all exit handlers of the program. Threads that still run find no device then, and stop.
@@ -130,6 +133,6 @@ def _fault_of(probe: Probe, error: BaseException) -> str | None:
         probe.tell(GpuMissing())
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "triton":
         return _NO_TRITON
-    if isinstance(error, CannotFollowError):
+    if isinstance(error, CannotFollowError | WaitInCaptureError):
         return str(error)
     return fault_report(error) or hook_fault(error)

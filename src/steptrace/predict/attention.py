@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from steptrace.predict.backend import DEVICE_TYPE, Replacements, machine
 from steptrace.predict.limit import cannot_follow
@@ -116,6 +117,9 @@ def attention(  # noqa: PLR0913 - torch's own
     if torch.is_autocast_enabled("cuda"):
         tensors = [tensor.to(torch.get_autocast_dtype("cuda")) for tensor in tensors]
     query, key, value = tensors
+    if isinstance(attn_mask, CausalBias):
+        is_causal = attn_mask.variant is CausalVariant.UPPER_LEFT or attn_mask.seq_len_q == attn_mask.seq_len_kv
+        attn_mask = None if is_causal else attn_mask._materialize(query.device)
     return _attended(_Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa), _order())
 
 

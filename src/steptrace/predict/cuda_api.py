@@ -38,14 +38,17 @@ from steptrace.predict.cuda_classes import (
     current_stream,
     default_stream,
     host_waits,
+    is_capturing,
     refused,
     set_default_tensor_type,
     set_stream,
 )
+from steptrace.predict.graphs import CUDAGraph, pool_handle
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.memory import allocator
 from steptrace.predict.pytorch import replacing
 from steptrace.predict.syncs import Syncs
+from steptrace.predict.tensor import is_virtual
 
 
 def _empty_cache() -> None:
@@ -263,14 +266,15 @@ CUDA: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), _of_allocator("program_reserved_peak")),
     **dict.fromkeys(("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), _reset_peaks),
     "mem_get_info": _memory_info,
-    "is_current_stream_capturing": lambda: False,
+    "is_current_stream_capturing": is_capturing,
+    "CUDAGraph": CUDAGraph,
     "can_device_access_peer": lambda *_: True,
     "cudart": lambda: _CUDART,
     "get_allocator_backend": lambda: "native",
     "get_gencode_flags": _gencode,
     "get_per_process_memory_fraction": lambda _device=None: 1.0,
     "get_stream_from_external": ExternalStream,
-    "graph_pool_handle": lambda: (0, 0),
+    "graph_pool_handle": pool_handle,
     "is_tf32_supported": lambda: machine.driver.is_ampere,
     "list_gpu_processes": lambda _device=None: "no processes are running",
     "memory_snapshot": lambda *_, **__: [],
@@ -336,12 +340,17 @@ _CPP: Final[dict[str, Callable[..., Any]]] = {
     "_cuda_setDevice": choose_device,
     "_cuda_set_cudnn_benchmark_limit": lambda _limit: None,
     "_cuda_sleep": lambda _cycles: None,
+    "_host_emptyCache": lambda: None,
     "_cuda_synchronize": lambda: host_waits("device", "torch.cuda.synchronize"),
 }
 #: Functions and whole modules that work on the virtual device as they are, since they call stand-ins.
 _UNCHANGED: Final = frozenset(
-    {"torch.cuda.device", "torch.cuda.device_of", "torch.cuda.is_bf16_supported", "torch.cuda.nccl.version"}
-)
+    {
+        "torch.cuda.device", "torch.cuda.device_of", "torch.cuda.is_bf16_supported", "torch.cuda.nccl.version",
+        "torch.cuda.graph", "torch.cuda.graphs.graph",
+        "torch.cuda.make_graphed_callables", "torch.cuda.graphs.make_graphed_callables",
+    }
+)  # fmt: skip
 _UNCHANGED_MODULES: Final = ("torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda.profiler", "torch.cuda.tunable")
 #: Names of types and errors, which do nothing, end with these.
 _TYPES: Final = ("Storage", "Tensor", "Error", "cudaStatus")
@@ -367,9 +376,12 @@ def replacements() -> Replacements:
         **_of_submodules(),
         **_called_alike(_submodule("tunable"), _Tunable().stand_ins()),  # with the settings of this prediction
         **{(torch.cuda, name): kind for name, kind in TYPES.items()},
+        (torch.cuda.graph, "default_capture_stream"): None,  # made by the first capture
         (torch.cuda, "default_generators"): tuple(map(DefaultGenerator, range(device_count()))),
         (torch, "Generator"): Generator,
         (torch, "range"): _range,
+        (torch.autograd.profiler.emit_nvtx, "__enter__"): _enters_nvtx,
+        (torch.autograd.profiler.emit_nvtx, "__exit__"): _leaves_nvtx,
         (torch.nested, "nested_tensor"): _nested(torch.nested.nested_tensor),
         **_of_the_build(),
         (torch, "set_default_tensor_type"): set_default_tensor_type,
@@ -385,12 +397,26 @@ def _range(start: Any, end: Any = None, step: Any = 1, *, device: Any = None, **
     return numbers
 
 
+def _enters_nvtx(self: Any) -> Any:
+    """`torch.autograd.profiler.emit_nvtx` begins: it waits for the device, and names operators for other profilers."""
+    if self.enabled:
+        host_waits("device", "torch.cuda.synchronize")
+    return self
+
+
+def _leaves_nvtx(self: Any, *_: object) -> bool:
+    if self.enabled:
+        host_waits("device", "torch.cuda.synchronize")
+    return False
+
+
 def _nested(nested_tensor: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.nested.nested_tensor`, whose C++ makes one of the strided layout past all modes."""
 
     @wraps(nested_tensor)
     def nested(tensor_list: Any, *, layout: Any = None, device: Any = None, **named: Any) -> Any:
-        if layout in (None, torch.strided) and device is not None and torch.device(device).type == "cuda":
+        on_cuda = any(map(is_virtual, tensor_list)) if device is None else torch.device(device).type == "cuda"
+        if layout in (None, torch.strided) and on_cuda:
             raise cannot_follow("nested tensors of the strided layout", "pass layout=torch.jagged")
         return nested_tensor(tensor_list, layout=layout, device=device, **named)
 

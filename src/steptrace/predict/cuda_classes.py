@@ -7,7 +7,7 @@ Streams and events only say when the host waits.
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from numbers import Integral
 from typing import Any, Final, NoReturn
 
@@ -27,6 +27,7 @@ from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.pytorch import TensorBase
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import CUDA_TYPE_NAMES, is_virtual
+from steptrace.torch_names import private
 
 #: The number of CUDA among PyTorch's types of devices.
 _CUDA: Final = 1
@@ -51,6 +52,11 @@ def host_waits(kind: str, op: str) -> None:
     """The program asks the host to wait."""
     if Syncs.active is not None:
         Syncs.active.sync(kind, op, "the program asks the host to wait")
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph captures what this thread launches."""
+    return Syncs.active is not None and Syncs.active.is_capturing
 
 
 class AnyEvent:
@@ -143,7 +149,7 @@ class Stream:
         return True
 
     def is_capturing(self) -> bool:
-        return False
+        return self is _current.stream and is_capturing()
 
     def synchronize(self) -> None:
         host_waits("stream", "torch.cuda.Stream.synchronize")
@@ -349,6 +355,8 @@ class DefaultGenerator(GpuGenerator):
         """No effect."""
 
 
+#: A context in which no mode sees operators.
+_dispatch_off: Final[Any] = private("torch._C._DisableTorchDispatch") or nullcontext
 _SET_DEFAULT = torch.set_default_tensor_type
 #: Whether `torch.Tensor(...)` makes CUDA tensors, as a program may ask for by a default type.
 _default: dict[str, bool] = {"on_cuda": False}
@@ -402,7 +410,12 @@ def default_type() -> Iterator[Replacements]:
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is Tensor and _default["on_cuda"]:
             return TYPES[f"{CUDA_TYPE_NAMES[torch.get_default_dtype()]}Tensor"](*args, **kwargs)
-        return TensorBase.__new__(cls, *args, **kwargs)
+        if cls is Tensor:
+            return TensorBase.__new__(cls, *args, **kwargs)
+        if any(map(is_virtual, args)):
+            raise cannot_follow(f"{cls.__name__}() of a tensor on the GPU", "call it on the CPU")
+        with _dispatch_off():  # C++ cannot make a tensor of a class out of one that a mode returns
+            return TensorBase.__new__(cls, *args, **kwargs)
 
     dtype = torch.get_default_dtype()
     try:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -209,9 +210,34 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if failed is not None:
             raise failed from None
         raise
-    if recorder is not None and not call.overload.is_view and not (call.virtual[0].gpu if gpu is None else gpu):
+    if recorder is None or call.overload.is_view:
+        return wrapped
+    if recorder.is_capturing:
+        again = partial(_run_again, func, _kept(list(args)), _kept(dict(kwargs)), tensors_of((wrapped,)))
+        recorder.captures_operator(again, node)
+    elif not (call.virtual[0].gpu if gpu is None else gpu):
         recorder.ran(call.overload, (call.args, kwargs), call.virtual, wrapped, node)
     return wrapped
+
+
+def _run_again(func: Any, args: Any, kwargs: Any, results: Sequence[Tensor]) -> None:
+    """Run an operator of a CUDA graph at its replay, and write its results into those of the capture."""
+    for before, now in zip(results, tensors_of((func(*args, **kwargs),)), strict=False):
+        if now is not before and is_virtual(now) and is_virtual(before):
+            uncomputed.write_over(before._inner, now._inner)  # type: ignore[attr-defined]
+
+
+def _kept(value: Any) -> Any:
+    """An argument as a CUDA graph keeps it: a tensor without values need not keep its memory."""
+    if isinstance(value, dict):
+        return {name: _kept(item) for name, item in value.items()}
+    if isinstance(value, _NESTED):
+        return type(value)([_kept(item) for item in value])
+    if not is_virtual(value) or not value._inner.is_meta:
+        return value
+    inner = value._inner
+    like = torch.empty_strided(inner.size(), inner.stride(), dtype=inner.dtype, device=inner.device)
+    return VirtualTensor(like, value.gpu, is_view=True)
 
 
 def _in_place(overload: Overload, node: Any) -> Any:

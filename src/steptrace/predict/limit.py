@@ -1,4 +1,4 @@
-"""The error for a program that uses a feature that works on CUDA and that a prediction cannot follow."""
+"""The errors for features that work on CUDA and that a prediction cannot follow, and for what CUDA itself refuses."""
 
 
 class CannotFollowError(NotImplementedError):
@@ -13,3 +13,13 @@ def cannot_follow(what: str, instead: str) -> CannotFollowError:
         instead: what a person can do about it.
     """
     return CannotFollowError(f"steptrace predict cannot follow {what}, which CUDA can: {instead}")
+
+
+class WaitInCaptureError(RuntimeError):
+    """CUDA's own error where the host would wait while a CUDA graph is captured."""
+
+    def __init__(self, op: str, reason: str) -> None:
+        super().__init__(
+            f"CUDA error: operation not permitted when stream is capturing. The host would wait in {op} ({reason}), "
+            "which is an error on CUDA, too, while a CUDA graph is captured"
+        )

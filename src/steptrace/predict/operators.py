@@ -170,7 +170,7 @@ class OwnKernel(NamedTuple):
 _Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 _Arguments = tuple[tuple[str, Any], ...]
 #: The key of calls that are counted together: operator, inputs, outputs, the host's tensor, arguments,
-#: operations, declared cost, phase, file, line.
+#: operations, declared cost, phase, file, line, whether a CUDA graph launches it.
 _Key = tuple[
     "Overload | OwnKernel",
     tuple[_Spec, ...],
@@ -182,6 +182,7 @@ _Key = tuple[
     str,
     str | None,
     int | None,
+    bool,
 ]
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
@@ -211,12 +212,13 @@ class OperatorLog:
         phase: str,
         site: SourceLine | None,
         compiled: tuple[int, int | None] | None = None,
+        in_graph: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         """Count one call, as `Syncs.ran` describes it.
 
-        `site` is the program's line, or None. `compiled` is None for an operator outside of compiled code. Inside it
-        has two numbers: one of the call's forward or backward pass, and the one that stands for that pass in
-        `compiled_queue`, which is None if its kernels are not known.
+        `site` is the program's line, or None. `in_graph`: whether a CUDA graph launches it. `compiled` is None for an
+        operator outside of compiled code. Inside it has two numbers: one of the call's forward or backward pass, and
+        the one that stands for that pass in `compiled_queue`, which is None if its kernels are not known.
         """
         args, kwargs = call
         host = None
@@ -247,9 +249,9 @@ class OperatorLog:
         if overload.packet in INDEXING:
             arguments += _of_host(args)
         cost = declared_cost(overload, args, kwargs)
-        self._count((overload, inputs, outputs, host, arguments, flop, cost, phase, file, line), compiled)
+        self._count((overload, inputs, outputs, host, arguments, flop, cost, phase, file, line, in_graph), compiled)
 
-    def add_kernel(
+    def add_kernel(  # noqa: PLR0913
         self,
         name: str,
         read: Sequence[Tensor],
@@ -257,12 +259,13 @@ class OperatorLog:
         phase: str,
         site: SourceLine | None,
         compiled: tuple[int, int | None] | None = None,
+        in_graph: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         """Count the launch of a kernel of the program's own: its name, and the tensors that it reads and writes."""
         file, line = (None, None) if site is None else (site.file, site.line)
         inputs, outputs = (tuple(_specs_of(tensor._inner for tensor in some)) for some in (read, written))  # type: ignore[attr-defined]
         kernel = OwnKernel(f"{OWN_KERNELS}.{name}")
-        self._count((kernel, inputs, outputs, None, (), 0, None, phase, file, line), compiled)
+        self._count((kernel, inputs, outputs, None, (), 0, None, phase, file, line, in_graph), compiled)
 
     def _count(self, key: _Key, compiled: tuple[int, int | None] | None = None) -> None:
         overload, flop, cost = key[0], key[5], key[6]
@@ -312,7 +315,8 @@ class OperatorLog:
         """All calls so far, in the order of their first occurrence; files as traces name them."""
         names: dict[str | None, str | None] = {None: None}
         calls = []
-        for (overload, inputs, outputs, host, arguments, flop, cost, phase, file, line), count in self._calls.items():
+        for key, count in self._calls.items():
+            overload, inputs, outputs, host, arguments, flop, cost, phase, file, line, in_graph = key
             if file is not None and file not in names:
                 names[file] = trace_file_name(file)
             calls.append(
@@ -331,6 +335,7 @@ class OperatorLog:
                     torch=release_of(torch.__version__),
                     cuda=_cuda(),
                     cost=cost,
+                    in_graph=in_graph,
                 )
             )
         return tuple(calls)

@@ -21,6 +21,7 @@ from steptrace.estimate.gpus import gpu_named
 from steptrace.format import plural
 from steptrace.predict import memory
 from steptrace.predict.backend import machine
+from steptrace.predict.limit import WaitInCaptureError
 from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.operators import OperatorLog, Overload
 from steptrace.predict.places import is_inside, region_of, running_sites
@@ -127,6 +128,13 @@ class _Thread(threading.local):
     coming = 0
     #: Set for a thread other than the training's, once it has operated on the device.
     helper: Helper | None = None
+    #: What a CUDA graph has captured in this thread so far; None while none captures.
+    captured: "list[Callable[[], None]] | None" = None
+    #: Whether a CUDA graph is replayed, and the part of the step in which its running operator was captured.
+    replays = False
+    replayed_part = ""
+    #: Whether the replay has launched nothing so far.
+    replay_begins = False
 
     def __init__(self, owner: int) -> None:
         """A thread counts as one that prepares data until it takes a weight; `owner` is the training's thread."""
@@ -351,6 +359,8 @@ class Syncs:
         """Record `count` syncs at the program's running line."""
         if self._thread.is_paused:
             return
+        if self._thread.captured is not None:
+            raise WaitInCaptureError(op, reason)
         site = Site(**self._place(op, reason), kind=kind, pinned=pinned)
         UNFINISHED.clear()  # what was copied before is there now
         with self._lock:
@@ -392,6 +402,10 @@ class Syncs:
         self.begins(list(tensors.values()), node, from_host=False, prepares=False)
         self.operator()
         self.cannot_judge(name, reason)
+        if self.is_capturing:
+            part = self._phase(node)
+            self.capture(lambda: self._replay(part, lambda: self.kernel(name, reason, tensors, written)))
+            return
         if self._thread.is_paused:
             return
         virtual = {key: tensor for key, tensor in tensors.items() if hasattr(tensor, "_inner")}
@@ -400,7 +414,7 @@ class Syncs:
         with self._lock:
             compiled = self._compiled_call(node)
             self._operator_log.add_kernel(
-                name, read, written_tensors, self._phase(node), running_sites(node)[0], compiled
+                name, read, written_tensors, self._phase(node), running_sites(node)[0], compiled, self._in_graph()
             )
 
     def lacks(self, reason: str) -> None:
@@ -429,14 +443,66 @@ class Syncs:
             result: what it has returned.
             node: the running autograd node, or None.
         """
-        if self._thread.is_paused:
+        if self._thread.is_paused or self.is_capturing:
             return
         site, _ = running_sites(node)
         with self._lock:
             compiled = self._compiled_call(node)
-            self._operator_log.add(overload, call, virtual, result, self._phase(node), site, compiled)
+            in_graph = self._in_graph()
+            self._operator_log.add(overload, call, virtual, result, self._phase(node), site, compiled, in_graph)
             self._waits(self._thread.coming)
         self._thread.coming = 0
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph captures what this thread launches: it is written into the graph, and does not run."""
+        return self._thread.captured is not None and not self._thread.is_paused
+
+    def capture_begins(self) -> None:
+        """A CUDA graph captures this thread's operators from now on.
+
+        Raises:
+            RuntimeError: another one does. The message is PyTorch's.
+        """
+        if self._thread.captured is not None:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        self._thread.captured = []
+
+    def capture_ends(self) -> list[Callable[[], None]]:
+        """The functions that run the captured operators once more, in their order."""
+        captured, self._thread.captured = self._thread.captured, None
+        return captured or []
+
+    def capture(self, again: Callable[[], None]) -> None:
+        """Note an operator that the graph captures: a function that runs it once more."""
+        if self._thread.captured is not None:
+            self._thread.captured.append(again)
+
+    def captures_operator(self, again: Callable[[], None], node: object) -> None:
+        """The same; the operator then counts for the part of the step that runs now."""
+        part = self._phase(node)
+        self.capture(lambda: self._replay(part, again))
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """A context in which operators run that a CUDA graph launches at once."""
+        thread = self._thread
+        before = thread.replays, thread.replayed_part
+        thread.replays = thread.replay_begins = True
+        try:
+            yield
+        finally:
+            thread.replays, thread.replayed_part = before
+
+    def _replay(self, part: str, again: Callable[[], None]) -> None:
+        self._thread.replayed_part = part
+        again()
+
+    def _in_graph(self) -> bool:
+        """Whether a CUDA graph launches the operator; the first one of a replay stands for the graph's own launch."""
+        thread = self._thread
+        first, thread.replay_begins = thread.replay_begins, False
+        return thread.replays and not first
 
     def _compiled_call(self, node: object) -> tuple[int, int | None] | None:
         """See `OperatorLog.add`."""
@@ -472,7 +538,9 @@ class Syncs:
             with self._lock:
                 self._helpers.append(thread.helper)
         part = thread.part
-        if node is not None or thread.in_optimizer:
+        if thread.replays:
+            pass
+        elif node is not None or thread.in_optimizer:
             thread.part = "other"
         elif from_host:
             thread.part = "data" if part == "other" else part
@@ -497,13 +565,15 @@ class Syncs:
 
     def _phase(self, node: object) -> str:
         """The part of the step that is running."""
+        if self._thread.replays:
+            return self._thread.replayed_part
         if node is not None:
             return "backward"
         return "optimizer" if self._thread.in_optimizer else self._thread.part
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""
-        if self._thread.is_paused:
+        if self._thread.is_paused or self.is_capturing:
             return
         with self._lock:
             self.operator_total += 1

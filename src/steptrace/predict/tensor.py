@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.masked import MaskedTensor
 
 from steptrace.predict import backend, memory
 from steptrace.predict.backend import index_of
@@ -292,8 +293,8 @@ def _as_plain(text: str) -> str:
 
 
 def is_wrapper(kind: type) -> bool:
-    """Whether a subclass of Tensor holds other tensors, as nested and distributed tensors do."""
-    return hasattr(kind, "__tensor_flatten__")
+    """Whether a subclass of Tensor holds other tensors, as nested, distributed and masked tensors do."""
+    return hasattr(kind, "__tensor_flatten__") or issubclass(kind, MaskedTensor)
 
 
 def is_virtual(value: object) -> bool:

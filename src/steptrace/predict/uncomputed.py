@@ -163,6 +163,16 @@ def assume_written(tensors: Iterable[Tensor]) -> None:
             _assumed.add(tensor.fill_(_FILL if tensor.is_floating_point() else 0))
 
 
+def write_over(tensor: Tensor, other: Tensor) -> None:
+    """Write the values of one inner tensor over those of another, if both have values, and whether they are assumed."""
+    if tensor.is_meta or tensor.layout is not torch.strided or tensor.shape != other.shape:
+        return
+    if is_assumed(other):
+        _assumed.add(tensor)
+    if not other.is_meta:
+        tensor.copy_(other)
+
+
 def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run on values, unless shapes alone show that all results are large."""
     limit = _limit(overload, args)
