@@ -202,17 +202,17 @@ def test_what_predict_says_is_the_same_without_sentences(
 def test_whether_two_programs_compute_the_same_does_not_depend_on_sentences(
     monkeypatch: pytest.MonkeyPatch, samples: int
 ) -> None:
-    def verdict() -> dict[str, Any]:
+    def verdict() -> Any:
         steps = {"formats": ["float32"], "depth": 4, "terms": 64, "gradients": [], "loss": 1.0}
         variant_steps = [fill(StepOutputs, {**steps, "samples": samples})]
-        return verdict_on_programs(variant_steps, [fill(StepOutputs, {**steps, "samples": 8})])
+        return plain(verdict_on_programs(variant_steps, [fill(StepOutputs, {**steps, "samples": 8})]))
 
     before = verdict()
     silence(monkeypatch)
     after = verdict()
     assert facts(after) == facts(before)
     assert (before["status"] == "same") == (samples == 8)
-    assert after.get("reason", "x") == "x"
+    assert after["reason"] in (None, "x")
 
 
 @pytest.fixture
