@@ -1,5 +1,6 @@
 """The phases of a measurement, driven by hand: what is timed, what waits for the device, what ends early."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,19 @@ def test_the_first_step_of_somebody_s_program_has_no_time(tmp_path):
     made = measurement(tmp_path)
     go_through(made)
     assert [row.loss for row in made.record["rows"]] == [2.0, 3.0, 4.0, 5.0]
+
+
+def test_without_a_warm_up_the_first_step_begins_when_the_program_says_so(tmp_path):
+    made = measurement(tmp_path, warmup=0, steps=1, joined=True)
+    phases = made.phases()
+    next(phases)
+    time.sleep(0.3)  # as the program builds its model
+    made.begin()
+    with pytest.raises(StopIteration):
+        phases.send(plain_step(1))
+    (row,) = made.record["rows"]
+    assert row.phase == "timed"
+    assert row.step_ns < 0.3e9
 
 
 @pytest.mark.parametrize(("at_most_s", "warmup", "timed"), [(0.0, 3, 5), (600.0, 6, 9), (None, 6, 9)])

@@ -243,6 +243,8 @@ class Measurement:
             start, ends_at = clock.now(), self._ends_at()
             while number < steps and (number < LEAST_TIMED or time.monotonic() <= ends_at):
                 step = yield from self._next("timed", number, steps)
+                if self._began is not None:  # without a warm-up, the program's first step is a timed one
+                    (clock, start, ends_at), self._began = self._began, None
                 if step.new_leader:
                     return False
                 end = clock.now()
