@@ -1,10 +1,11 @@
 """What a training holds, that a look at it never stops the training; for real, on a CPU."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from documents import fill
 from steptrace.documents.run import RunMemory
@@ -84,6 +85,30 @@ def test_what_cannot_be_counted_stops_no_backward_pass() -> None:
         passed = True
     assert passed
     assert look.record == {}
+
+
+class Quantized(Tensor):
+    """A tensor that wraps the one that holds its values, as libraries of quantized weights and optimizers have it."""
+
+    @staticmethod
+    def __new__(cls, codes: Tensor) -> "Quantized":
+        return Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+
+    def __init__(self, codes: Tensor) -> None:
+        self.codes = codes
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["codes"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+
+def test_of_a_tensor_that_wraps_another_the_memory_is_that_of_the_other() -> None:
+    state = {"weight": {"mean": Quantized(torch.zeros(8, dtype=torch.int8))}}
+    look = MemoryLook([], [SimpleNamespace(param_groups=[], state=state)])
+    assert look.held() == {"parameters": 0, "gradients": 0, "optimizer_state": 8}
 
 
 def test_the_modules_are_those_with_a_trained_parameter_and_all_around_them() -> None:

@@ -274,6 +274,20 @@ def test_a_program_that_ends_early_is_reported_with_what_was_timed(out: Path, ca
     assert "steptrace.step()" in capfd.readouterr().err
 
 
+def test_timed_steps_are_kept_where_an_optimizer_s_state_cannot_be_looked_at(tmp_path: Path, out: Path) -> None:
+    state = """
+class Closed:
+    @property
+    def __dict__(self):
+        raise RuntimeError("not now")
+"""
+    program = ON_THE_CPU.replace("for _ in", "optimizer.state[weight]['closed'] = Closed()\nfor _ in")
+    (tmp_path / "train.py").write_text(state + program)
+    options = ("--warmup", "2", "--steps", "3", "--profile", "0", "--no-predict")
+    assert run(out, str(tmp_path / "train.py"), options=options) == 0
+    assert len(read_steps(out / "run0").query("phase == 'timed'")) == 3
+
+
 def test_a_program_that_its_signal_handler_ends_within_code_of_ours_ends_so_and_its_timed_steps_are_kept(
     tmp_path: Path, out: Path
 ) -> None:

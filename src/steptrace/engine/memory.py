@@ -58,7 +58,7 @@ class MemoryLook:
     def note_workspaces(self) -> None:
         """Count cuBLAS's workspaces by freeing them. To be called after the last step."""
         clear = private("torch._C._cuda_clearCublasWorkspaces")
-        if current_clock().on_gpu and clear is not None:
+        if current_clock().on_gpu and clear is not None and "held" in self.record:
             before = torch.cuda.memory_allocated()
             clear()
             self.record["held"]["workspaces"] = before - torch.cuda.memory_allocated()
@@ -95,15 +95,15 @@ def free_blocks() -> dict[str, int]:
 def _storage_bytes(tensors: Mapping[str, Iterable[Tensor]]) -> dict[str, int]:
     """The bytes of the tensors' storages on the device in use, by category.
 
-    A storage that two categories share counts for the first one. Of a distributed tensor this rank's part counts.
-    Sparse tensors have no single storage and do not count.
+    A storage that two categories share counts for the first one. Of a distributed tensor this rank's part counts, and
+    of a subclass that wraps other tensors, such as a quantized one, the tensors inside. Sparse tensors have no single
+    storage and do not count.
     """
     device = "cuda" if current_clock().on_gpu else "cpu"
     sizes = dict.fromkeys(tensors, 0)
     counted: set[int] = set()
     for category, members in tensors.items():
-        for tensor in members:
-            local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        for local in (part for tensor in members for part in _with_memory(tensor)):
             if local.layout is not torch.strided or local.device.type != device:
                 continue
             storage = local.untyped_storage()
@@ -111,6 +111,18 @@ def _storage_bytes(tensors: Mapping[str, Iterable[Tensor]]) -> dict[str, int]:
                 counted.add(storage.data_ptr())
                 sizes[category] += storage.nbytes()
     return sizes
+
+
+def _with_memory(tensor: Any) -> Iterator[Tensor]:
+    """The tensors that hold the memory of a tensor: a subclass that wraps others has none of its own."""
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    if not hasattr(local, "__tensor_flatten__"):
+        yield local
+        return
+    names, _ = local.__tensor_flatten__()
+    for part in (getattr(local, name) for name in names):
+        if isinstance(part, Tensor):
+            yield from _with_memory(part)
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

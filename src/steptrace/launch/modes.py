@@ -6,6 +6,7 @@ projections on a few random sign vectors: they are small, and enough to estimate
 is the sum over the step's backward passes, since a program that accumulates divides each loss by their number.
 """
 
+import logging
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +18,13 @@ from steptrace.engine.measure import Measurement, MeasureSettings, Phases
 from steptrace.engine.memory import MemoryLook, modules_of
 from steptrace.engine.rank_record import GradientOutputs, StepOutputs
 from steptrace.engine.recording import RecordingSettings
+from steptrace.engine.signals import pass_on
 from steptrace.engine.steps import Step
 from steptrace.launch.capture import Listener
 from steptrace.launch.memory_history import MemoryHistory
 from steptrace.launch.probe import Probe
 
+_LOG: Final = logging.getLogger("steptrace.memory")
 #: Number of random vectors that a gradient is projected on.
 PROJECTIONS: Final = 8
 _SEED: Final = 0
@@ -44,7 +47,11 @@ def measure(probe: Probe) -> Phases:
             probe.finder.settle()
             optimizers = probe.finder.live_optimizers
             probe.hooks.look = look = MemoryLook(modules_of(optimizers), optimizers)
-            look.note_held()
+            try:
+                look.note_held()
+            except Exception as error:  # an optimizer's state may hold anything, and its timings must not be lost by it
+                pass_on(error)
+                _LOG.warning("the memory is not counted: %s: %s", type(error).__name__, error)
             probe.record |= {"memory": look.record, **measurement.record}
             probe.save("partial")
 
