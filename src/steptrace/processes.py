@@ -124,6 +124,8 @@ def in_words(code: int) -> str:
     """How a process ended, by its return code: `exit code 1` or `SIGKILL (out of host memory?)`."""
     if code >= 0:
         return f"exit code {code}"
+    if -code not in set(signal.Signals):  # a real-time signal
+        return f"signal {-code}"
     return f"{signal.Signals(-code).name}{' (out of host memory?)' if -code == signal.SIGKILL else ''}"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,13 @@ from steptrace.jobs.process import Follower
 from steptrace.launch.events import Progressed, RecordWritten, append
 from steptrace.launch.result import Launched, Stop, require_steps, why, write_results
 from steptrace.launch.settings import EVENTS, INJECT, VARIABLE
+from steptrace.processes import in_words
 from steptrace.run_folder import read_steps
+
+
+def test_a_program_may_end_by_any_signal() -> None:
+    for number in range(1, signal.NSIG):
+        assert in_words(-number)
 
 
 def test_a_trace_without_its_record_is_kept_and_no_earlier_record_stays_beside_it(tmp_path: Path) -> None:
