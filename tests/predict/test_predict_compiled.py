@@ -3,10 +3,14 @@
 import contextlib
 import copy
 import dataclasses
+import errno
 import importlib
+import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -305,6 +309,26 @@ def test_a_pytorch_without_a_name_loses_kernels_alone(monkeypatch):
     assert (code.kernels, code.unlowered) == (None, "names")
     assert row.path in code.reason
     assert prediction.total == 0
+
+
+def test_code_is_followed_beside_any_number_of_open_files():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, before[1]), before[1]))
+    try:
+        with contextlib.ExitStack() as files:
+            for _ in range(1100):  # `select` takes numbers below 1024
+                files.enter_context(Path(os.devnull).open())
+            assert captured._in_child(lambda: captured.unlowered("ended")) == captured.unlowered("ended")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_process_that_cannot_be_forked_loses_kernels_alone(monkeypatch):
+    def refuses() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuses)
+    assert captured._in_child(lambda: captured.unlowered("kinds")) is None
 
 
 @pytest.mark.parametrize("limit", [8, 9])

@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -185,9 +185,14 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
         ]
 
     def sources(self) -> dict[str, str]:
-        """The text of each file in the rows."""
-        files = {name: Path(path) for path, name in self._names().items()}
-        return {name: f.read_text(encoding="utf-8", errors="replace") for name, f in files.items() if f.is_file()}
+        """The text of each file in the rows that can be read."""
+        texts: dict[str, str] = {}
+        for path, name in self._names().items():
+            file = Path(path)
+            with suppress(OSError):
+                if file.is_file():
+                    texts[name] = file.read_text(encoding="utf-8", errors="replace")
+        return texts
 
     def _names(self) -> dict[str, str]:
         paths = sorted({site.file for line in self.lines for site in (line.site, line.program) if site})

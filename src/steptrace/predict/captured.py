@@ -188,9 +188,14 @@ def _in_child(work: Callable[[], CompiledCode]) -> CompiledCode | None:
     which may change the program's state. In a child neither harms the program.
     """
     read, write = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python 3.12 and later warn of threads
-        child = os.fork()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 and later warn of threads
+            child = os.fork()
+    except OSError:  # there is not enough memory for another process
+        os.close(read)
+        os.close(write)
+        return None
     if not child:
         status = 1
         try:
@@ -207,8 +212,10 @@ def _in_child(work: Callable[[], CompiledCode]) -> CompiledCode | None:
             os._exit(status)
     os.close(write)
     content, ends = b"", time.monotonic() + 3 * _LONGEST_S
+    poll = select.poll()  # unlike `select`, it takes any number of open files
+    poll.register(read, select.POLLIN)
     with os.fdopen(read, "rb", buffering=0) as pipe:
-        while (left := ends - time.monotonic()) > 0 and select.select([pipe], [], [], left)[0]:
+        while (left := ends - time.monotonic()) > 0 and poll.poll(1000 * left):
             part = pipe.read(1 << 16)
             if not part:
                 break
