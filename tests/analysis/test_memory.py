@@ -228,6 +228,16 @@ def test_the_share_of_events_that_the_counter_agrees_with(lost):
     assert peak.counter_agrees == (pytest.approx(2 / 3) if lost else 1.0)
 
 
+def test_a_device_without_a_number_has_no_known_capacity():
+    builder = Memory()
+    builder.metadata["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 9000}]
+    step(builder)
+    builder.block(30, 500, 1)
+    builder.events[-1]["args"]["Device Id"] = -1
+    _, peak = measured(builder)
+    assert (peak.device, peak.peak_allocated_bytes, peak.capacity_bytes) == (None, 500, None)
+
+
 def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_record(tmp_path):
     builder = Memory(before=1000)
     builder.metadata["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 9000}]

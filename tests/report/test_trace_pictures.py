@@ -93,6 +93,12 @@ def test_modules_are_an_icicle_with_repeated_layers_in_one_box_and_lines_below()
     assert any("Layer_3" in tip for tip in tips(svg))
 
 
+def test_modules_without_any_time_have_a_table_and_no_picture():
+    page = written(trace(modules=modules({"path": "Net", "name": "Net", "parent": None, "device_ns": 0})))
+    assert 'id="modules"' in page
+    assert "icicle" not in page.split('id="modules"')[1]
+
+
 def operator(**fields: object) -> dict[str, object]:
     row = {"name": "aten::mm", "inputs": "8x8 float32", "count": 2, "ns": 1_000_000, "ideal_ns": 500_000}
     return {**row, "roofline_pct": 50.0, "slowest_ns": 900_000, "because": "few_blocks", **fields}

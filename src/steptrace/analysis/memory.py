@@ -318,7 +318,9 @@ def _capacity(trace: Trace, kind: int, device: Any, record: RunMemory | None) ->
     """The capacity in bytes, and its source: the run's memory.json, or the GPU's properties in the trace."""
     if record is not None:
         return record.capacity_bytes, record.capacity_source
-    properties = next((d for d in trace.meta.devices if kind != HOST and d.get("id") == device), {})
+    # Of a device without a number, as some backends write it, nothing is known.
+    known = () if kind == HOST or pd.isna(device) else trace.meta.devices
+    properties = next((d for d in known if d.get("id") == device), {})
     total = properties.get("totalGlobalMem")
     return (total, "device") if isinstance(total, int) and total > 0 else (None, None)
 

@@ -28,13 +28,17 @@ def modules(view: TraceView) -> Parts | None:
         return None
     steps = view.steps or 1
     has_backward = any(row.backward_ns for row in rows)
-    picture = icicle(_branches(rows, steps, has_backward=has_backward), _in_words(rows))
     keys = {"forward": "forward", "backward": "backward"} if has_backward else {}
     on_gpu = any(row.device_ns is not None for row in rows)
     repeated = [row for row in rows if (row.modules or 0) > 1]
+    picture = Explained("")
+    # Without GPU work in the steps no module has a time.
+    if any(row.time_ns for row in rows if row.parent is None):
+        drawn = icicle(_branches(rows, steps, has_backward=has_backward), _in_words(rows))
+        picture = Explained(Markup('<div class="picture">{}</div>{}').format(drawn, colour_keys(keys, colour_of)))
     return [
         note(modules_note(on_gpu=on_gpu, per_step=bool(view.steps))),
-        Explained(Markup('<div class="picture">{}</div>{}').format(picture, colour_keys(keys, colour_of))),
+        picture,
         Explained("", definitions(["ModuleTime.device_ns"])),
         *(
             [folded(fmt.plural(len(repeated), "repeated layer"), listing(repeated, steps=view.steps))]
