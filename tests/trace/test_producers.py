@@ -157,6 +157,12 @@ _COMMUNICATION = [
     "void peer_memory::push_pull_halos_1d_kernel<float>(float*)",
     "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<2>(int)",
     "kernel_all2all_push",
+    "deepep::dispatch_kernel",
+    "ishmem_allgather_kernel",
+    "cnclKernel_ring",
+    "symm_mem_one_shot_copy",
+    "barrier_all_intra_node_kernel",
+    "void nccl::ep::dispatch<8>(int*)",
 ]
 _COMPUTE = [
     "triton_red_fused_add_all_reduce_wait_tensor_3",
@@ -531,3 +537,30 @@ def test_copies_that_a_graph_captures_leave_no_record() -> None:
     builder.kernel(8_000, 10_000, 1_000)
     builder.kernel(18_000, 20_000, 1_000)
     assert not [check for check in quality(builder.trace()).checks if check.check == "copies_with_work"]
+
+
+@pytest.mark.parametrize("wrong", [1.5, "3,5", "about 3", None])
+def test_times_that_cannot_be_read_are_not_blamed_on_the_schedule(tmp_path: Path, wrong: Any) -> None:
+    builder = _loop(3, category="user_annotation")
+    path = builder.write(tmp_path / "trace.json")
+    assert read_raw(path)
+    for event in builder.events:
+        event |= {"ts": f"{event['ts']:.1f}".replace(".", ",") if isinstance(wrong, float) else wrong}
+    with pytest.raises(TraceError, match="microseconds") as error:
+        read_raw(builder.write(path))
+    assert "schedule" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("CopyDeviceToHost", "DtoH"),
+        ("CopyDeviceToDevice", "DtoD"),
+        ("MEMORY_COPY_HOST_TO_DEVICE", "HtoD"),
+        ("MEMORY_COPY_DEVICE_TO_HOST", "DtoH"),
+        ("Memcpy HtoH (Pageable -> Pinned)", "HtoH"),
+        ("Memcpy", None),
+    ],
+)
+def test_directions_of_copies_by_name(name: str, direction: str | None) -> None:
+    assert names.copy_direction(name) == direction

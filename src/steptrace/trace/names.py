@@ -23,9 +23,9 @@ GPU_CATEGORIES = {
 _COMM = re.compile(
     r"""
     ^(?:void\s+)?(?:(?:\w+|\(anonymous\ namespace\))::)*(?:
-        nccl | rccl | msccl | nvshmem | deep_ep
+        [nr]ccl | msccl | cncl | eccl | nvshmem | ishmem | deep_?ep
     )
-    | nccl(?:Dev)?Kernel | nvshmem | roc_?shmem | deep_ep:: | multimem | userbuffers
+    | nccl(?:Dev)?Kernel | nvshmem | roc_?shmem | deep_ep:: | symm_?mem | multimem | userbuffers
     | (?:one|two)_?shot_?(?:all|reduce) | cross_device_reduce | quick_?reduce | lamport
     | all_?reduce | all_?gather | reduce_?scatter | all_?(?:to|2)_?all
     """,
@@ -44,7 +44,7 @@ _COMM_FUNCTION = re.compile(
     | moe_?distribute_?(?:dispatch|combine)                            # Ascend's
     | (?:^|::)(?:hybrid_?ep|symmetric_memory|torchcomms|ctran|triton_dist(?:ributed)?)(?:::|_)
     | ^(?:\w+::)*(?:barrier|(?:put|wait)_signal)_kernel\Z               # of PyTorch's symmetric memory
-    | (?:ipc|xgmi|nvlink)_?barrier | mori_?shmem
+    | (?:ipc|xgmi|nvlink)_?barrier | barrier_all | mori_?shmem
     | halo_?exchange | push_pull_halos
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -137,14 +137,15 @@ _ENDS_CAPTURE = re.compile(r"^[a-z]+StreamEndCapture")
 
 _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})\Z")
 _COPY_DIRECTION = re.compile(
-    r"^(?:Memcpy\s+|Copy|zeCommandListAppendMemoryCopy\()?"
-    r"(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost|M2D|D2M|D2D|M2M|H2D|D2H|H2H)\b"
+    r"^(?:Memcpy\s+|Copy|MEMORY_COPY_|zeCommandListAppendMemoryCopy\()?"
+    r"(HtoD|DtoH|DtoD|HtoH|PtoP|(?:Host|Device)To(?:Host|Device)|(?:HOST|DEVICE)_TO_(?:HOST|DEVICE)"
+    r"|M2D|D2M|D2D|M2M|H2D|D2H|H2H)\b"
 )
 _DIRECTIONS = {
-    **dict.fromkeys(("HostToDevice", "M2D", "H2D"), "HtoD"),
-    **dict.fromkeys(("DeviceToHost", "D2M", "D2H"), "DtoH"),
-    "D2D": "DtoD",
-    **dict.fromkeys(("M2M", "H2H"), "HtoH"),
+    **dict.fromkeys(("HostToDevice", "HOST_TO_DEVICE", "M2D", "H2D"), "HtoD"),
+    **dict.fromkeys(("DeviceToHost", "DEVICE_TO_HOST", "D2M", "D2H"), "DtoH"),
+    **dict.fromkeys(("DeviceToDevice", "DEVICE_TO_DEVICE", "D2D"), "DtoD"),
+    **dict.fromkeys(("HostToHost", "HOST_TO_HOST", "M2M", "H2H"), "HtoH"),
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from steptrace.documents.note import Note, note
 from steptrace.errors import TraceError
+from steptrace.format import plural
 from steptrace.machine import cpu_count
 from steptrace.processes import die_with
 from steptrace.trace.columns import Columns
@@ -254,6 +255,14 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         )
     if not starts:
         _raise_unread(unread, counts, stream.metadata, path)
+    if not starts and any(found.code == "impossible_events" for found in notes):
+        events = sum(found.figures["events"] for found in notes if found.code == "impossible_events")
+        raise TraceError(
+            f"none of its {plural(events, 'event')} has a time and a length that can be read",
+            where=path,
+            expected='numbers of microseconds as "ts" and "dur"',
+            next_step="look at these in the file: a tool that rewrote it may have changed them",
+        )
     _raise_merged(columns["op"], scanner.threads.values, path)
     if not starts or _is_profilers_stop(columns, names):
         raise TraceError(
