@@ -45,7 +45,7 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     quality = entry["quality"]
     assert (quality["steps"], quality["launch_coverage"], quality["warnings"]) == (2, 1.0, [])
     assert {check["check"]: check["wrong"] for check in quality["checks"]} == dict.fromkeys(
-        ("steps_marked", "gpu_work", "linked_to_launch", "kernel_launches_with_work",
+        ("steps_marked", "gpu_work", "linked_to_launch", "kernel_launches_with_work", "copies_with_work",
          "waiting_calls", "after_launch", "starts", "ends",
          "one_at_a_time", "one_gpu", "steps_in_turn",
          "step_numbers", "operators_within_steps", "steps_with_work"), 0,

@@ -186,7 +186,7 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "gpu_work": _gpu_work,
     "kernel_launches_with_work": _launches_with_work("kernel"),
     "graph_launches_with_work": _launches_with_work("graph"),
-    "copies_with_work": lambda wrong, of: f"{_part(wrong, of)} copies have no GPU activity in the trace",
+    "copies_with_work": lambda wrong, total: f"{_part(wrong, total)} copies have no GPU activity in the trace",
     "waiting_calls": _waiting_calls,
     "linked_to_launch": lambda wrong, total, *, module: (  # noqa: ARG005 - the remedy names it
         f"{_part(wrong, total)} GPU activities have no launch in the trace"
