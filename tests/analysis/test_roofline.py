@@ -67,6 +67,45 @@ def test_an_operator_far_from_the_roofline_is_a_finding_with_its_cause() -> None
     assert "no multiple of 8" in " ".join(finding.evidence)
 
 
+def _products(*, second: dict[str, Any] | None = None, outside: bool = False) -> TraceSummary:
+    """A step of 1 ms with one product of 4096^3, and a second one that has these arguments."""
+    builder = TraceBuilder()
+    builder.metadata["deviceProperties"] = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9}]
+    lists = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": BF16}
+    builder.step(0, 0, 1_000_000)
+    builder.op("aten::mm", 100_000, 10_000, **lists)
+    builder.kernel(101_000, 120_000, 200_000, "gemm")
+    if second is not None:
+        start = 2_000_000 if outside else 400_000
+        builder.op("aten::mm", start, 10_000, **second)
+        builder.kernel(start + 1_000, start + 20_000, 200_000, "gemm")
+    return builder.summary()
+
+
+def test_flop_per_second_and_mfu_are_of_the_steps_time() -> None:
+    lists = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": BF16}
+    summary = _products()
+    assert summary.tflop_per_s == pytest.approx(2 * 4096**3 / 1e-3 / 1e12)
+    assert summary.mfu_pct == pytest.approx(100 * 2 * 4096**3 / 1e-3 / 989e12, rel=1e-3)
+    assert summary.roofline[0].tflop_per_s == pytest.approx(2 * 4096**3 / 200e-6 / 1e12)
+    twice = _products(second=lists)
+    assert twice.tflop_per_s == pytest.approx(2 * summary.tflop_per_s)
+    assert _products(second=lists, outside=True).tflop_per_s == pytest.approx(summary.tflop_per_s)
+
+
+def test_flop_per_second_are_not_measured_where_a_product_has_no_sizes() -> None:
+    summary = _products(second={})
+    assert (summary.tflop_per_s, summary.mfu_pct) == (None, None)
+
+
+def test_attention_counts_by_the_operator_that_launches_it() -> None:
+    """`_flash_attention_forward` has its heads behind the sequence."""
+    types, sizes = '["c10::Half", "c10::Half", "c10::Half"]', "[[2, 128, 8, 64], [2, 256, 8, 64], [2, 256, 8, 64]]"
+    call = recorded_call("aten::_flash_attention_forward", types, sizes, "null")
+    assert call is not None
+    assert call.flop == 4 * 2 * 8 * 128 * 256 * 64
+
+
 def _losses(sizes: list[int], *, blocks: float, ns: int) -> TraceSummary:
     """Steps of 10 ms, each with the backward pass of a cross-entropy over so many samples of 10 classes."""
     builder = TraceBuilder()

@@ -166,7 +166,7 @@ def test_a_picture_of_nothing_is_refused(empty):
 def test_a_colour_stands_for_one_thing():
     """Names for the same thing share a colour: a GPU's and the host's, hidden or not."""
     same = [
-        {"exposed_comm", "communication"},
+        {"exposed_comm", "exposed_transfer", "communication"},
         {"exposed_memory", "copies"},
         {"sync", "idle_sync"},
         {"data", "idle_loader"},

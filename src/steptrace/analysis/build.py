@@ -8,16 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from steptrace.analysis import ranks as across_ranks
 from steptrace.analysis.common import registry
 from steptrace.analysis.common.call_tree import call_tree, kernel_nodes
+from steptrace.analysis.common.division import gpu_division, host_division
 from steptrace.analysis.common.labels import is_training
 from steptrace.analysis.communication import collective_times, host_compute
 from steptrace.analysis.memory import memory_blocks
 from steptrace.analysis.modules import module_calls
 from steptrace.analysis.overview import operator_times, step_figures
+from steptrace.analysis.rank_timeline import rank_timeline
 from steptrace.analysis.rank_waits import with_waiting
 from steptrace.analysis.steps import mean_ns, spread, steps_alike, unprofiled_steps
 from steptrace.documents.note import Note, note
@@ -120,6 +123,8 @@ def summarize(
     summaries, of_ranks = of_ranks_together(traces, tuple(summary for _, summary in done))
     if of_ranks is not None:
         ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks)
+        picture = rank_timeline(across_ranks.by_rank(traces), of_ranks, ranks.straggler)
+        ranks = msgspec.structs.replace(ranks, timeline=picture)
     if tables is not None and folders is not None:
         for k, trace in enumerate(traces):
             folders[trace.path].rename(tables / f"trace{k}")
@@ -150,9 +155,11 @@ def light(trace: Trace) -> Trace:
     """A trace without the tables that the comparison of ranks does not read."""
     copy = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
     if trace.device is not None:
-        return copy
+        gpu_division(trace)  # for the picture of all ranks
+        return carry(trace, copy, gpu_division)
     host_compute(trace)  # what hides a host's collectives are its operators
-    return carry(trace, copy, collective_times, host_compute)
+    host_division(trace)
+    return carry(trace, copy, collective_times, host_compute, host_division)
 
 
 def _summarize(

@@ -11,7 +11,7 @@ the pairs may be wrong.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,14 +50,20 @@ class Clocks:
     component: dict[int, int]
 
 
+def zeros_of(traces: Mapping[int, Trace]) -> dict[int, int]:
+    """The time 0 of each rank's tables in ns from a common zero; 0 where not all traces say when they began."""
+    bases = {rank: trace.meta.base_ns for rank, trace in traces.items()}
+    known = [base for base in bases.values() if base is not None]
+    if len(known) < len(bases):
+        return dict.fromkeys(bases, 0)
+    return {rank: (base or 0) - min(known) for rank, base in bases.items()}
+
+
 def all_collectives(traces: dict[int, Trace]) -> pd.DataFrame:
     """The collectives of every rank: `collective_times` with `rank`, `start`, `end` (ns on the rank's own clock, from a
     common zero), `sequence`, `group_key` and `pairing`, by which two ranks' activities are taken for one at first."""
-    based = all(trace.meta.base_ns is not None for trace in traces.values())
-    zero = min((trace.meta.base_ns or 0 for trace in traces.values()), default=0) if based else 0
-    parts = [
-        _with_pairing(rank, trace, (trace.meta.base_ns or 0) - zero if based else 0) for rank, trace in traces.items()
-    ]
+    zeros = zeros_of(traces)
+    parts = [_with_pairing(rank, trace, zeros[rank]) for rank, trace in traces.items()]
     parts = [part for part in parts if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
 

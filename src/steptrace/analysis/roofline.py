@@ -1,12 +1,14 @@
 """Operators against the data sheet of the GPU they ran on, where a trace has the sizes of their inputs."""
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.common.activity import outside_steps
+from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import table_part, without_rows_of
-from steptrace.analysis.precision import kernel_format
+from steptrace.analysis.precision import kernel_format, precision
 from steptrace.documents.roofline import OperatorRoofline, SlowCause
 from steptrace.documents.subject import Absence
 from steptrace.documents.table import frame_of
@@ -16,6 +18,11 @@ from steptrace.trace.model import Trace, launching_op, once
 _LISTS = ["types", "sizes", "strides"]
 #: Figures that a row sums over its calls.
 _SUMS = ("count", "ns", "ideal_ns", "slowest_ns", "flop", "bytes")
+#: FLOP per ns are GFLOP/s.
+_GFLOP_PER_TFLOP: Final = 1e3
+_PER_S: Final = 1e9
+#: The least share of the time of kernels that multiply, convolve or attend whose FLOP have to be known. Judged.
+_LEAST_COVERED: Final = 0.95
 
 
 def why_no_roofline(trace: Trace) -> Absence:
@@ -31,26 +38,68 @@ def why_no_roofline(trace: Trace) -> Absence:
 @without_rows_of("kernels", OperatorRoofline)
 def roofline(trace: Trace) -> pd.DataFrame:
     """The table `roofline` of the analysed GPU, the most GPU time first; empty without sizes or a known data sheet."""
+    table = _judged_calls(trace)
+    if table.empty:
+        return frame_of(OperatorRoofline)
+    keys = ["name", "inputs", "because"]
+    table = table.groupby(keys, as_index=False, dropna=False).sum(numeric_only=True)
+    table = table.groupby(["name", "inputs"], as_index=False).agg({**dict.fromkeys(_SUMS, "sum"), "because": _first})
+    table["roofline_pct"] = 100 * table["ideal_ns"] / table["ns"]
+    table["tflop_per_s"] = (table["flop"] / table["ns"] / _GFLOP_PER_TFLOP).where(table["flop"] > 0)
+    return frame_of(OperatorRoofline, table.sort_values(["ns", "name"], ascending=[False, True], ignore_index=True))
+
+
+class FlopRate(NamedTuple):
+    """FLOP of matrix products, convolutions and attention in the profiled time. None where too few are known.
+
+    Attributes:
+        tflop_per_s: 10^12 of them per second.
+        mfu_pct: that in percent of the dense peak of the number format that most of them are in.
+    """
+
+    tflop_per_s: float | None = None
+    mfu_pct: float | None = None
+
+
+def flop_rate(trace: Trace) -> FlopRate:
+    """The FLOP of the steps, or of a trace without steps, over their time.
+
+    Each call counts once, by the sizes of its inputs. The time of kernels that multiply, convolve or attend has to be
+    covered by such calls, since others have no FLOP: kernels in CUDA graphs, or of operators without a rule.
+    """
+    table = _judged_calls(trace)
+    start, end = gpu_window(trace) if trace.devices else (0, 0)
+    formats = precision(trace)
+    if table.empty or formats is None or end <= start:
+        return FlopRate()
+    with_flop = table[(table["flop_in_steps"] > 0).to_numpy()]
+    covered, whole = int(with_flop["ns_in_steps"].sum()), formats.tensor_core_eligible_ns
+    if not whole or covered < _LEAST_COVERED * whole:
+        return FlopRate()
+    by_arithmetic = with_flop.groupby("arithmetic")["flop_in_steps"].sum()
+    gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0]))
+    peak = None if gpu is None else gpu.flops(str(by_arithmetic.idxmax()))
+    rate = float(by_arithmetic.sum()) / (end - start)
+    return FlopRate(rate / _GFLOP_PER_TFLOP, None if peak is None else 100 * rate * _PER_S / peak)
+
+
+@once
+def _judged_calls(trace: Trace) -> pd.DataFrame:
+    """The calls with the same operator and inputs, with their bounds; empty without sizes or a known data sheet."""
     gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0])) if trace.devices else None
     calls = None if gpu is None else calls_with_sizes(trace)
     if gpu is None or calls is None or calls.empty:
-        return frame_of(OperatorRoofline)
-    rows = []
-    keys = ["name", *_LISTS, "tf32"]
-    groups = calls.groupby(keys, observed=True, sort=False).agg(
-        count=("ns", "size"), ns=("ns", "sum"), filled_ns=("filled_ns", "sum")
+        return pd.DataFrame()
+    calls = calls.assign(ns_in_steps=calls["ns"].where(calls["in_steps"], 0))
+    groups = calls.groupby(["name", *_LISTS, "tf32"], observed=True, sort=False).agg(
+        count=("ns", "size"),
+        ns=("ns", "sum"),
+        filled_ns=("filled_ns", "sum"),
+        count_in_steps=("in_steps", "sum"),
+        ns_in_steps=("ns_in_steps", "sum"),
     )
-    for group in groups.reset_index().itertuples(index=False):
-        row = _row(group, gpu)
-        if row is not None:
-            rows.append(row)
-    if not rows:
-        return frame_of(OperatorRoofline)
-    keys = ["name", "inputs", "because"]
-    table = pd.DataFrame(rows).groupby(keys, as_index=False, dropna=False).sum(numeric_only=True)
-    table = table.groupby(["name", "inputs"], as_index=False).agg({**dict.fromkeys(_SUMS, "sum"), "because": _first})
-    table["roofline_pct"] = 100 * table["ideal_ns"] / table["ns"]
-    return frame_of(OperatorRoofline, table.sort_values(["ns", "name"], ascending=[False, True], ignore_index=True))
+    rows = [_row(group, gpu) for group in groups.reset_index().itertuples(index=False)]
+    return pd.DataFrame([row for row in rows if row is not None])
 
 
 def calls_with_sizes(trace: Trace) -> pd.DataFrame:
@@ -70,13 +119,17 @@ def calls_with_sizes(trace: Trace) -> pd.DataFrame:
             "ns": (ns := trace.kernels["dur"].to_numpy()[wanted]),
             "filled_ns": ns * trace.kernels["blocks_per_sm"].fillna(1.0).clip(upper=1.0).to_numpy(dtype=float)[wanted],
             "tf32": names.astype(object).map(tf32).to_numpy(),
+            "in_steps": ~outside_steps(trace)[wanted],
         }
     )
-    by_op = kernels.groupby("op", sort=True).agg(ns=("ns", "sum"), filled_ns=("filled_ns", "sum"), tf32=("tf32", "any"))
+    by_op = kernels.groupby("op", sort=True).agg(
+        ns=("ns", "sum"), filled_ns=("filled_ns", "sum"), tf32=("tf32", "any"), in_steps=("in_steps", "any")
+    )
     ops = trace.ops.iloc[by_op.index.to_numpy()]
     frame = pd.DataFrame({name: ops[name].astype(str).to_numpy() for name in ("name", *_LISTS)})
     frame["ns"], frame["tf32"] = by_op["ns"].to_numpy(dtype=np.int64), by_op["tf32"].to_numpy(dtype=bool)
     frame["filled_ns"] = by_op["filled_ns"].to_numpy(dtype=np.float64)
+    frame["in_steps"] = by_op["in_steps"].to_numpy(dtype=bool)
     return frame[frame["sizes"] != "null"]
 
 
@@ -119,4 +172,7 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
         "bytes": bounds.bytes * group.count,
         "slowest_ns": round(1e9 * bounds.slowest_s * group.count),
         "because": because,
+        "flop_in_steps": bounds.flop * group.count_in_steps,
+        "ns_in_steps": group.ns_in_steps,
+        "arithmetic": bounds.arithmetic,
     }

@@ -7,7 +7,8 @@ time is lost or added, and it is less than a piece away from where they ran. A p
 pieces.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -38,14 +39,25 @@ _OTHER: Final = "other"
 
 
 @dataclass(frozen=True)
-class _Events:
-    """The events of one lane in order: for each its span, its part, and its row in its table."""
+class Events:
+    """The events of one lane in order: for each its span, its part, and its row in its table (-1 without one)."""
 
     name: str
     kind: LaneKind
     spans: Spans
     part: NDArray[Any]
     row: Ints
+
+    def within(self, start: int, end: int) -> "Events":
+        """The events that run in a time, cut off at its ends."""
+        inside = (self.spans[:, 0] < end) & (self.spans[:, 1] > start)
+        spans = np.clip(self.spans[inside], start, end)
+        order = np.argsort(spans[:, 0], kind="stable")
+        return replace(self, spans=spans[order], part=self.part[inside][order], row=self.row[inside][order])
+
+    def shifted(self, by: int) -> "Events":
+        """The events on another clock."""
+        return replace(self, spans=self.spans + by)
 
 
 @part("timeline")
@@ -55,35 +67,32 @@ def shown_timeline(trace: Trace) -> Timeline | None:
     """The picture for summary.json; None if nothing that has a lane ran in its time."""
     index, start, end = shown_time(trace)
     end = max(end, start + 1)
-    lanes = [_within(events, start, end) for events in _lanes(trace)]
+    lanes = [events.within(start, end) for events in _lanes(trace)]
     lanes = [events for events in lanes if len(events.spans)]
-    piece = (end - start) / PIECES
-    boxes = [_boxes(events, start, piece) for events in lanes]
-    while sum(map(len, boxes)) > MOST_BOXES and piece < end - start:
-        piece *= 2
-        boxes = [_boxes(events, start, piece) for events in lanes]
+    boxes = boxes_of(lanes, start, end - start)
     shown = tuple(_lane(trace, events, chosen) for events, chosen in zip(lanes, boxes, strict=True))
     return Timeline(step=index, span_ns=end - start, lanes=shown) if shown else None
 
 
-def _lanes(trace: Trace) -> list[_Events]:
+def _lanes(trace: Trace) -> list[Events]:
     """All that has a lane, from top to bottom, in all of the trace."""
-    lanes = [_of_division("Host", "host", host_division(trace)), *_operators(trace)]
+    lanes = [of_division("Host", "host", host_division(trace)), *_operators(trace)]
     counted = np.flatnonzero(trace.syncs["counted"].to_numpy(dtype=bool))
     waits = trace.syncs.iloc[counted]
-    lanes.append(_Events("Syncs", "syncs", spans_of(waits), _all_of("sync", waits), counted))
+    lanes.append(Events("Syncs", "syncs", spans_of(waits), _all_of("sync", waits), counted))
     if trace.device is not None:
-        lanes += [_of_division("GPU", "gpu", gpu_division(trace)), *_streams(trace)]
+        lanes += [of_division("GPU", "gpu", gpu_division(trace)), *_streams(trace)]
     return lanes
 
 
-def _of_division(name: str, kind: LaneKind, division: Division) -> _Events:
+def of_division(name: str, kind: LaneKind, division: Division) -> Events:
+    """The lane of a division; time in no part is left out."""
     parts = np.array(division.parts, dtype=object)[division.part] if len(division.part) else np.empty(0, dtype=object)
     named = parts != _OTHER
-    return _Events(name, kind, division.spans[named], parts[named], np.full(int(named.sum()), -1))
+    return Events(name, kind, division.spans[named], parts[named], np.full(int(named.sum()), -1))
 
 
-def _operators(trace: Trace) -> list[_Events]:
+def _operators(trace: Trace) -> list[Events]:
     """The operators that the program or a backward node calls, by thread, the steps' thread first."""
     called = np.flatnonzero((row_numbers(trace.ops["parent"]) < 0) & on_training(trace, trace.ops))
     threads, time = trace.ops["thread"].to_numpy()[called], trace.ops["dur"].to_numpy()[called]
@@ -95,11 +104,11 @@ def _operators(trace: Trace) -> list[_Events]:
         rows = called[threads == thread]
         ops = trace.ops.iloc[rows]
         name = "Operators" if number == 0 else "Other thread"
-        lanes.append(_Events(name, "operators", spans_of(ops), _all_of("operator", ops), rows))
+        lanes.append(Events(name, "operators", spans_of(ops), _all_of("operator", ops), rows))
     return lanes
 
 
-def _streams(trace: Trace) -> list[_Events]:
+def _streams(trace: Trace) -> list[Events]:
     """The busiest streams of the analysed GPU by number."""
     of_device = np.flatnonzero((trace.kernels["device"] == trace.device).to_numpy())
     streams, time = (trace.kernels[name].to_numpy()[of_device] for name in ("stream", "dur"))
@@ -109,7 +118,7 @@ def _streams(trace: Trace) -> list[_Events]:
         rows = of_device[streams == stream]
         work = trace.kernels.iloc[rows]
         parts = work["kind"].astype(object).map(_CLASSES).to_numpy()
-        lanes.append(_Events(f"Stream {stream}", "stream", spans_of(work), parts, rows))
+        lanes.append(Events(f"Stream {stream}", "stream", spans_of(work), parts, rows))
     return lanes
 
 
@@ -117,15 +126,17 @@ def _all_of(part: str, rows: pd.DataFrame) -> NDArray[Any]:
     return np.full(len(rows), part, dtype=object)
 
 
-def _within(events: _Events, start: int, end: int) -> _Events:
-    """The events of a lane that run in a time, cut off at its ends."""
-    inside = (events.spans[:, 0] < end) & (events.spans[:, 1] > start)
-    spans = np.clip(events.spans[inside], start, end)
-    order = np.argsort(spans[:, 0], kind="stable")
-    return _Events(events.name, events.kind, spans[order], events.part[inside][order], events.row[inside][order])
+def boxes_of(lanes: Sequence[Events], start: int, span: int) -> list[pd.DataFrame]:
+    """The boxes of each lane of a picture that begins at `start`; pieces are so long that there are not too many."""
+    piece = span / PIECES
+    boxes = [_boxes(events, start, piece) for events in lanes]
+    while sum(map(len, boxes)) > MOST_BOXES and piece < span:
+        piece *= 2
+        boxes = [_boxes(events, start, piece) for events in lanes]
+    return boxes
 
 
-def _boxes(events: _Events, start: int, piece: float) -> pd.DataFrame:
+def _boxes(events: Events, start: int, piece: float) -> pd.DataFrame:
     """The boxes of a lane in order: `start` (from `start`), `dur`, `part`, `count`, and the `row` of the longest."""
     begin, length = events.spans[:, 0] - start, events.spans[:, 1] - events.spans[:, 0]
     # An event of a piece or more stands alone: its group is its own, and no number of a piece.
@@ -145,13 +156,23 @@ def _boxes(events: _Events, start: int, piece: float) -> pd.DataFrame:
     return boxes[boxes["dur"] > 0]
 
 
-def _lane(trace: Trace, events: _Events, boxes: pd.DataFrame) -> Lane:
+def _lane(trace: Trace, events: Events, boxes: pd.DataFrame) -> Lane:
     """A lane of the picture with the names and places of its boxes."""
     rows = boxes["row"].to_numpy(dtype=np.int64)
-    names, files, lines = _named(trace, events.kind, rows)
+    return Lane(name=events.name, kind=events.kind, boxes=joined(boxes, *_named(trace, events.kind, rows)))
+
+
+def joined(
+    boxes: pd.DataFrame,
+    names: Sequence[str | None] = (),
+    files: Sequence[str | None] = (),
+    lines: Sequence[int | None] = (),
+) -> tuple[Box, ...]:
+    """The boxes of a lane, with names, files and lines where there are some."""
     start, dur, part, count = (boxes[name].tolist() for name in ("start", "dur", "part", "count"))
-    with_names = map(Box, start, dur, part, names, count, files, lines)
-    return Lane(name=events.name, kind=events.kind, boxes=tuple(with_names))
+    if not names:
+        return tuple(map(Box, start, dur, part))
+    return tuple(map(Box, start, dur, part, names, count, files, lines))
 
 
 def _named(trace: Trace, kind: LaneKind, rows: Ints) -> tuple[list[str | None], list[str | None], list[int | None]]:

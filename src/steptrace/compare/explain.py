@@ -67,9 +67,9 @@ def trace_of(variant: VariantRuns) -> TraceSummary | None:
 
 
 def ranks_of(variant: VariantRuns) -> Ranks | None:
-    """`ranks` of comparison.json: the comparison of all ranks, combined over the runs that have one."""
+    """`ranks` of comparison.json: all ranks' traces together, the runs that have it as one, without pictures."""
     ranks = [run.summary.ranks for run in variant.measured if run.summary is not None and run.summary.ranks is not None]
-    return replace(over_runs(ranks), findings=()) if ranks else None
+    return replace(over_runs(ranks), findings=(), timeline=None) if ranks else None
 
 
 def communication(variant: VariantRuns) -> Communication | None:

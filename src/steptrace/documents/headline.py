@@ -135,8 +135,9 @@ class StepLengths:
     span: SpanLength | None
 
 
-#: Why nothing is advised: GPU records were lost, there was no GPU, no finding is worth it, or there is no finding.
-NothingToAdvise = Literal["gpu_work_lost", "no_gpu", "nothing_worth_it", "no_findings"]
+#: Why nothing is advised: GPU records were lost, there was no GPU, no finding is worth it, or there is no finding, and
+#: then whether kernels are the largest part of all traces.
+NothingToAdvise = Literal["gpu_work_lost", "no_gpu", "nothing_worth_it", "kernels_set_the_pace", "no_findings"]
 
 #: What a reader must know of a record before any figure of it.
 CautionCode = Literal[

@@ -7,6 +7,7 @@ import msgspec
 from steptrace.documents.base import Document, InRuns, Row, column, described, field, key
 from steptrace.documents.communication import ExpectedBy
 from steptrace.documents.finding import Finding
+from steptrace.documents.timeline import RankTimeline
 
 
 class Straggler(Document, frozen=True):
@@ -178,4 +179,12 @@ class Ranks(Document, frozen=True):
             kind="first",
         ),
     ] = ()
+    timeline: Annotated[
+        RankTimeline | None,
+        field(
+            "One step of several ranks on one clock: a lane a rank with the parts of its GPU's time, or without a GPU "
+            "of its step; null if they share no step.",
+            kind="first",
+        ),
+    ] = None
     runs: InRuns = msgspec.UNSET

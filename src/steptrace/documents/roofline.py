@@ -34,4 +34,8 @@ class OperatorRoofline(Row, frozen=True):
         ),
     ]
     flop: Annotated[float | None, field("FLOP of these calls, as the estimates count them.", kind="total")] = None
+    tflop_per_s: Annotated[
+        float | None,
+        column("TFLOP/s", "Their FLOP / the GPU time; not measured of operators without products.", kind="mean"),
+    ] = None
     bytes: Annotated[float | None, field("Bytes that they read and write.", kind="total")] = None

@@ -98,7 +98,7 @@ class StepKind(Row, frozen=True):
 
 
 @described("The figures of one trace, or the medians of a variant's.")
-class StepFigures(Document, frozen=True):
+class StepFigures(Document, frozen=True, kw_only=True):
     gpu_busy_pct: Annotated[
         float | None,
         column(
@@ -134,7 +134,39 @@ class StepFigures(Document, frozen=True):
     streams_per_step: Annotated[
         float | None, column("Streams per step", "GPU streams that a profiled step's work runs on.", kind="rate")
     ]
+    tflop_per_s: Annotated[
+        float | None,
+        column(
+            "TFLOP/s",
+            "FLOP of matrix products, convolutions and attention / the profiled time. They follow from the recorded "
+            "sizes of the inputs (`record_shapes=True`). Not measured where less than 95 % of the time of such kernels "
+            "is covered, as where CUDA graphs launch them.",
+            kind="rate",
+        ),
+    ] = None
+    mfu_pct: Annotated[
+        float | None,
+        column(
+            "MFU",
+            "Model FLOP utilisation: those TFLOP/s in percent of the data sheet's dense peak in the number format that "
+            "most of the FLOP are in. What a step computes twice, as with activation checkpointing, counts twice.",
+            kind="share",
+        ),
+    ] = None
 
 
 #: In the order of a page.
 STEP_FIGURES: Final[tuple[Column, ...]] = columns_of(StepFigures)
+
+
+def measured_figures(*documents: StepFigures) -> tuple[Column, ...]:
+    """The figures of a step, without those that need more than a usual trace and that none of these documents has."""
+    return tuple(
+        figure
+        for figure in STEP_FIGURES
+        if figure.name not in _OPTIONAL or any(getattr(document, figure.name) is not None for document in documents)
+    )
+
+
+#: They have a default, since files of earlier releases lack them.
+_OPTIONAL: Final = frozenset(StepFigures.__struct_fields__[-len(StepFigures.__struct_defaults__) :])

@@ -6,8 +6,9 @@ import msgspec
 
 from steptrace.documents.base import Document, column, described, field
 
-#: What a lane shows: the parts of the step on the host; the operators of a thread, those that the program calls; syncs;
-#: the parts of the GPU's time; the work of a stream.
+#: What a lane shows: the parts of the step on the host (in a picture of several ranks, on that of one rank); the
+#: operators of a thread, those that the program calls; syncs; the parts of the GPU's time (or of one rank's GPU); the
+#: work of a stream.
 LaneKind = Literal["host", "operators", "syncs", "gpu", "stream"]
 
 
@@ -57,3 +58,11 @@ class Timeline(Document, frozen=True):
     ]
     span_ns: Annotated[int, field("Its length.", kind="first")]
     lanes: Annotated[tuple[Lane, ...], field("From top to bottom.")]
+
+
+@described("One step of several ranks, as a picture shows it: a lane a rank.")
+class RankTimeline(Timeline, frozen=True):
+    is_aligned: Annotated[
+        bool,
+        field("Whether the lanes are on one clock; otherwise each begins at its own rank's step.", kind="first"),
+    ] = True

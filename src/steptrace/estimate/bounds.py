@@ -24,6 +24,7 @@ class KernelBounds:
         floor_s: the longest time of a kernel with almost no work.
         is_strided: whether it runs a strided elementwise kernel.
         flop: floating-point operations.
+        arithmetic: the number format that most of them are in; None without any.
         bytes: bytes read and written, at least.
     """
 
@@ -33,6 +34,7 @@ class KernelBounds:
     is_strided: bool
     flop: float
     bytes: float
+    arithmetic: str | None = None
 
 
 def kernel_bounds(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> KernelBounds | None:
@@ -55,4 +57,5 @@ def kernel_bounds(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Kerne
         is_strided=any(kernel.kind == STRIDED for kernel in kernels),
         flop=sum(kernel.flop for kernel in kernels),
         bytes=sum(kernel.bytes for kernel in kernels),
+        arithmetic=max(kernels, key=lambda kernel: kernel.flop).arithmetic if any(k.flop for k in kernels) else None,
     )

@@ -155,6 +155,11 @@ def _attention_backward(inputs: Shapes, _: Sequence[int] | None) -> int:
     return 2 * b * h * queries * keys * (3 * k + 2 * v)
 
 
+def _heads_first(inputs: Shapes) -> list[Sequence[int]]:
+    """Shapes [batch, sequence, heads, size] as [batch, heads, sequence, size]; other arguments stay."""
+    return [(shape[0], shape[2], shape[1], shape[3]) if len(shape) == 4 else shape for shape in inputs]
+
+
 def _convolution(inputs: Shapes, output: Sequence[int] | None) -> int:
     if output is None:
         return 0
@@ -173,6 +178,11 @@ _FORMULAS: Final[Mapping[str, Callable[[Shapes, Sequence[int] | None], int]]] = 
     "_scaled_dot_product_flash_attention": _attention,
     "_scaled_dot_product_efficient_attention": _attention,
     "_scaled_dot_product_cudnn_attention": _attention,
+    # The operators that these call: a trace has the kernels of attention below them.
+    "_flash_attention_forward": lambda inputs, output: _attention(_heads_first(inputs), output),
+    "_efficient_attention_forward": lambda inputs, output: _attention(_heads_first(inputs), output),
+    "_flash_attention_backward": lambda inputs, output: _attention_backward(_heads_first(inputs), output),
+    "_efficient_attention_backward": lambda inputs, output: _attention_backward(_heads_first(inputs), output),
     "_scaled_dot_product_flash_attention_backward": _attention_backward,
     "_scaled_dot_product_efficient_attention_backward": _attention_backward,
     "_scaled_dot_product_cudnn_attention_backward": _attention_backward,

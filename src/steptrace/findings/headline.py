@@ -23,6 +23,7 @@ from steptrace.documents.headline import (
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import TraceSummary
+from steptrace.findings.reason import reason_of
 from steptrace.findings.window import window_of
 from steptrace.format import NS_PER_MS
 from steptrace.limits import FEW_STEPS, NOISE_FLOOR, PROFILER_OVERHEAD, UNKNOWN_IDLE
@@ -117,7 +118,11 @@ def why_nothing_is_advised(traces: Sequence[TraceSummary]) -> NothingToAdvise:
     """Why nothing is advised on traces without a finding to begin with."""
     if not any(trace.gpu_measured for trace in traces):
         return "gpu_work_lost" if any(trace.quality.lost for trace in traces) else "no_gpu"
-    return "nothing_worth_it" if any(trace.findings for trace in traces) else "no_findings"
+    if any(trace.findings for trace in traces):
+        return "nothing_worth_it"
+    reasons = [reason_of(trace) for trace in traces]
+    paced = all(reason is not None and reason.kind == "kernels" for reason in reasons)
+    return "kernels_set_the_pace" if paced else "no_findings"
 
 
 def _syncs(trace: TraceSummary) -> SyncFacts:

@@ -184,10 +184,15 @@ def median_step(trace: Trace) -> int | None:
     """
     if len(trace.steps) == 0:
         return None
-    working = np.unique(trace.kernels["step"].dropna().to_numpy(dtype=np.int64))
-    rows = working if len(working) else np.arange(len(trace.steps))
+    rows = working_steps(trace)
     by_time = np.argsort(trace.steps["dur"].to_numpy()[rows], kind="stable")
     return int(rows[by_time[(len(rows) - 1) // 2]])
+
+
+def working_steps(trace: Trace) -> Ints:
+    """The rows of the steps with GPU work; of all steps if none has any."""
+    working = np.unique(trace.kernels["step"].dropna().to_numpy(dtype=np.int64))
+    return working if len(working) else np.arange(len(trace.steps))
 
 
 class ShownTime(NamedTuple):

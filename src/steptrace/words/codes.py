@@ -18,6 +18,8 @@ SLOW_CAUSES: Final[Mapping["SlowCause", str]] = {
     "small_calls": "too little work per call",
     "few_blocks": "few blocks",
 }
+#: What shares are of in a trace that marks no steps: the time from the first GPU work to the last.
+GPU_SPAN: Final = "the GPU's span"
 #: What the host does while the GPU is idle.
 HOST_ACTIVITIES: Final[Mapping["HostActivity", str]] = {
     "outside_operators": "outside operators",

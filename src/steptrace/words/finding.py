@@ -9,7 +9,7 @@ def gain_text(finding: Finding) -> str:
     cost = finding.cost_ns_per_step
     share = finding.cost_share
     if cost is None:
-        return "" if share is None else f"saves at most {fmt.share(share)} of the trace"
+        return "" if share is None else f"saves at most {fmt.share(share)} of the analysed time"
     saved = f"saves at most {fmt.duration_ns(cost)} per step"
     return saved if share is None else f"{saved} ({fmt.share(share)})"
 

@@ -18,6 +18,7 @@ from steptrace.documents.headline import (
 )
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.limits import NOISE_FLOOR, SLOW_PROFILE
+from steptrace.words.codes import GPU_SPAN
 
 #: Most counts of single steps in a sentence; of more their range is given.
 _MOST_COUNTS: Final = 6
@@ -31,7 +32,7 @@ def headline_text(headline: Headline) -> str:
     """
     if not headline.gpu_measured:
         return _without_gpu(headline)
-    over = "the profiled step" if headline.has_steps else "the GPU's span"
+    over = "the profiled step" if headline.has_steps else GPU_SPAN
     busy = headline.busy_pct
     clauses = ["GPU busy: not measured" if busy is None else f"GPU busy {fmt.percent(busy)} of {over}"]
     if headline.idle_cause is not None:
@@ -142,6 +143,7 @@ _NOTHING_TO_ADVISE: Final[Mapping[NothingToAdvise, str]] = {
     "gpu_work_lost": "No findings from the host's times. Idle time and kernels were not measured.",
     "no_gpu": "No findings from the host's times. Syncs, idle time and kernels need a GPU and were not measured.",
     "nothing_worth_it": "Nothing to change in the program that would save 1 % of a step.",
+    "kernels_set_the_pace": "No findings: kernels set the pace, so only faster or fewer kernels save time.",
     "no_findings": "No findings.",
 }
 

@@ -7,7 +7,7 @@ from steptrace import format as fmt
 from steptrace.documents.overview import part_name
 from steptrace.documents.roofline import OperatorRoofline
 from steptrace.documents.subjects.modules import ModuleTime
-from steptrace.documents.timeline import Box
+from steptrace.documents.timeline import Box, RankTimeline
 from steptrace.words.codes import SLOW_CAUSES
 
 #: How to read the table of the parts of several traces' steps.
@@ -20,6 +20,8 @@ SAMPLE: Final = (
 )
 #: Which traces have a section.
 SECTIONS: Final = "{shown} of {all} traces have a section, as many as the page can hold; summary.json has all."
+#: The key of a bar that is not divided into parts.
+NOT_PROFILED: Final = "not profiled"
 #: How to read the picture of all steps of several ranks.
 STEPS_OF_RANKS: Final = (
     "Step time by rank and step: the darker, the longer. A dark row is a slow rank, a dark column a step that was slow "
@@ -32,6 +34,10 @@ ROOFLINE: Final = (
     "Each point is an operator with one shape of inputs; the larger, the more GPU time. At 100 % it is as fast as the "
     "data sheet allows. Large points far down are worth a look. Above the line its inputs were still in the cache."
 )
+#: Why the lanes of several ranks are on no common clock.
+_NO_COMMON_CLOCK: Final = (
+    "Each lane begins at its own rank's step: no collective in these traces tells how far the ranks' clocks are apart."
+)
 #: How to read the lanes of a step with a GPU.
 LANES: Final = (
     "A box as high as its lane is work or a sync. A line at the foot of the lane GPU is idle time, in the colour of "
@@ -39,10 +45,30 @@ LANES: Final = (
 )
 #: Which streams have a lane where there are too many.
 BUSIEST_STREAMS: Final = "Of {all} streams the {shown} with the most work are shown."
-#: The text of the link to download the step as a trace.
+#: The text of the link to download the step as a trace, or all of a trace that marks no steps.
 DOWNLOAD: Final = "Download this step for Perfetto"
+DOWNLOAD_OF_TRACE: Final = "Download this trace for Perfetto"
 #: Letters of a name at a box.
 _LONGEST_NAME: Final = 60
+
+
+def lanes_of_ranks(timeline: RankTimeline) -> str:
+    """Which step of several ranks the lanes show, and on which clock."""
+    length = fmt.duration_ns(timeline.span_ns)
+    if timeline.step is None:
+        shown = (
+            f"The traces of {fmt.plural(len(timeline.lanes), 'rank')} from their first events to their last, {length}"
+        )
+    else:
+        ranks = fmt.plural(len(timeline.lanes), "rank")
+        shown = f"ProfilerStep#{timeline.step} of {ranks}, the step of median length, {length}"
+    clock = f"{shown}, on one clock." if timeline.is_aligned else f"{shown}. {_NO_COMMON_CLOCK}"
+    on_gpu = any(lane.kind == "gpu" for lane in timeline.lanes)
+    return (
+        f"{clock} A line at the foot of a lane is idle time of its GPU, in the colour of its cause."
+        if on_gpu
+        else clock
+    )
 
 
 def download_note(size: int, events: int, total: int) -> str:

@@ -7,7 +7,7 @@ from steptrace import format as fmt
 from steptrace.documents.overview import part_name
 from steptrace.documents.reason import Reason
 from steptrace.limits import NOISE_FLOOR
-from steptrace.words.codes import HOST_ACTIVITIES
+from steptrace.words.codes import GPU_SPAN, HOST_ACTIVITIES
 
 #: The questions that the page of one trace, and the page of several, answers.
 QUESTION: Final = "Where does a step's time go, and what makes it long?"
@@ -18,7 +18,7 @@ MORE_TABLES: Final = "All other tables"
 
 def reason_text(reason: Reason) -> str:
     """One sentence on the largest part of a step."""
-    whole = "the step" if reason.per_step else "the trace"
+    whole = "the step" if reason.per_step else GPU_SPAN
     return f"{_clause(reason, f'{fmt.share(reason.share)} of {whole}')}."
 
 
@@ -78,7 +78,7 @@ def _launching(reason: Reason) -> str:
     meanwhile = "" if reason.meanwhile is None else f", mostly while the host is {HOST_ACTIVITIES[reason.meanwhile]}"
     if reason.busy_ns is None:
         return meanwhile
-    whole = "a step" if reason.per_step else "the trace"
+    whole = "a step" if reason.per_step else GPU_SPAN
     return (
         f"{meanwhile}; {whole} of {fmt.duration_ns(reason.step_ns)} has {fmt.duration_ns(reason.busy_ns)} of GPU work"
     )

@@ -103,6 +103,7 @@ def gpu_window(trace: Trace) -> tuple[int, int]:
     return min(max(first, int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) else 0), end), end
 
 
+@once
 def host_division(trace: Trace) -> Division:
     """The host's time in steps by the parts with labels; two threads may be in different parts at once."""
     window = intervals.union(intervals.spans(trace.steps["ts"], trace.steps["ts"] + trace.steps["host_dur"]))

@@ -12,7 +12,7 @@ from steptrace.findings.thresholds import HIGH, MODERATE
 from steptrace.findings.window import Window
 from steptrace.format import duration, plural, share
 from steptrace.limits import HOST_BOUND, LONG_CALL_NS
-from steptrace.words.codes import HOST_ACTIVITIES
+from steptrace.words.codes import GPU_SPAN, HOST_ACTIVITIES
 
 _BOUND: Final = Threshold(HOST_BOUND, "ours")
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
@@ -134,7 +134,7 @@ _NAMES: Final[Mapping[Severity, str]] = {
 def _words(figures: Figures) -> Words:
     per, spent = figures.per, figures.host
     name = "possibly host-bound" if figures.slowed_by_stacks else _NAMES[_severity(figures.most_share)]
-    whole = "a step" if figures.steps else "the trace"
+    whole = "a step" if figures.steps else GPU_SPAN
     idle = f"{share(figures.most_share)} of {whole}"
     if figures.unprofiled_step_ns is not None:
         idle = f"at most {idle} ({share(figures.idle_share)} of a profiled one)"

@@ -14,7 +14,7 @@ _PLOT: Final = 120.0
 _TOP: Final = 26.0
 _FOOT: Final = 22.0
 #: Width of the axis left of the plot.
-_LEFT: Final = 52.0
+_LEFT: Final = 64.0
 
 
 def bytes_over_time(

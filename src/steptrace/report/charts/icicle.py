@@ -15,8 +15,6 @@ _BOX: Final = 21.0
 _PARTS: Final = 4.0
 #: A box with a smaller share of the width is left out: it would not be seen.
 _LEAST: Final = 0.002
-#: A narrower box has no label.
-_LEAST_WITH_LABEL: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,7 @@ def icicle(roots: Sequence[Branch], alt: str) -> Markup:
 
 
 def _draw(drawing: Wide, branch: Branch, left: float, width: float, top: float) -> None:
-    label = branch.label if width >= _LEAST_WITH_LABEL else ""
-    drawing.box(PlotFrame(left, width, top, _BOX), branch.fill, words=branch.words, label=label)
+    drawing.box(PlotFrame(left, width, top, _BOX), branch.fill, words=branch.words, label=branch.label)
     for size, colour in branch.parts:
         share = width * size / branch.size
         if share > 0:

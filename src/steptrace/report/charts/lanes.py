@@ -20,11 +20,8 @@ from steptrace.words.pictures import box_text, label_of
 _LANE: Final = 20.0
 #: The narrowest box, as a share of the width, so that it can be seen. Boxes of syncs are wider, since readers look for
 #: them.
-_LEAST: Final = 0.0006
+_LEAST: Final = 0.001
 _LEAST_SYNC: Final = 0.003
-#: A narrower box has no label.
-_LEAST_WITH_LABEL: Final = 0.05
-_LEAST_ON_PHONES: Final = 0.15
 
 
 def lanes(timeline: Timeline, caption: str) -> Markup:
@@ -49,10 +46,9 @@ def _lane(lane: Lane, span: int) -> Markup:
         kind = ' class="idle"' if idle else ""
         drawing.add(f'<g fill="var(--{colour})"{kind}>{"".join(_rects([*boxes], span, least))}</g>')
     for box in lane.boxes:
-        if box.dur_ns / span >= _LEAST_WITH_LABEL and not _is_idle(box):
+        if not _is_idle(box):
             frame = PlotFrame(box.start_ns / span, box.dur_ns / span, 0, _LANE)
-            kind = "narrow" if frame.width < _LEAST_ON_PHONES else ""
-            drawing.label(frame, label_of(box), colour_of(box.part), kind=kind)
+            drawing.label(frame, label_of(box), colour_of(box.part))
     kinds = ", ".join(dict.fromkeys(part_name(box.part) for box in lane.boxes))
     return drawing.svg(f"{lane.name}: {kinds}")
 

@@ -14,6 +14,8 @@ NEUTRAL: Final = "grey"
 COLOURS: Final[Mapping[str, str]] = {
     "compute": "blue",
     "exposed_comm": "orange",
+    "exposed_transfer": "orange",
+    "exposed_wait": "yellow",
     "communication": "orange",
     "exposed_memory": "purple",
     "copies": "purple",

@@ -23,7 +23,7 @@ _WIDEST: Final = 0.16
 #: More bars than this have no room for all their names.
 _MOST_NAMES: Final = 16
 #: So many bars, or fewer, lie: standing ones would be wider than high, or leave most of the width free.
-_MOST_LYING: Final = 6
+MOST_LYING: Final = 6
 #: Height of a lying bar, of the line of its name above it, and of its whole place, in pixels.
 _BAR: Final = 20.0
 _NAME: Final = 18.0
@@ -54,7 +54,7 @@ def parted_bars(bars: Sequence[Bar], alt: str, *, what: str = "") -> Markup:
         alt: what they show, in words.
         what: stands before a name that is a number alone, where there is room for it.
     """
-    if len(bars) > _MOST_LYING:
+    if len(bars) > MOST_LYING:
         return strip(bars, alt)
     return lying([replace(bar, name=f"{what} {bar.name}".lstrip()) for bar in bars], alt)
 

@@ -26,6 +26,14 @@ _LONGEST_TOOLTIP: Final = 120
 _LONGEST_ALT: Final = 1_000
 #: Letters of a text in a picture, which is cut off where its box ends.
 _LONGEST_TEXT: Final = 80
+#: The width of a `Wide` picture beside its names, on a laptop and on a phone, in pixels; of a letter in it; and of the
+#: margins of a label.
+_LAPTOP: Final = 1050.0
+_PHONE: Final = 280.0
+_LETTER: Final = 6.4
+_MARGINS: Final = 8.0
+#: A label of which fewer letters can be read tells nothing.
+_LEAST_LETTERS: Final = 6
 
 Point = tuple[float, float]
 
@@ -65,6 +73,17 @@ def short(value: float) -> str:
 def percent(share: float) -> str:
     """A share of the width, 0 to 1, as an attribute's value: to a ten-thousandth, a tenth of a pixel of a page."""
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
+
+
+def label_kind(width: float, words: str) -> str | None:
+    """The class of a label in a box of a `Wide` picture; `width` is the box's share of the picture.
+
+    None: too little of it could be read on any screen. "narrow": too little of it on a phone, where it is hidden.
+    """
+    least = min(len(words), _LEAST_LETTERS) * _LETTER + _MARGINS
+    if width * _LAPTOP < least:
+        return None
+    return "narrow" if width * _PHONE < least else ""
 
 
 class Drawing:
@@ -151,22 +170,20 @@ class Wide:
         pale = "" if opacity == 1.0 else f' fill-opacity="{opacity:.2g}"'
         place = f'x="{percent(frame.left)}" width="{percent(frame.width)}"'
         place += f' y="{short(frame.top)}" height="{short(frame.height)}"'
-        tip = title(words) if words else ""
-        if not label:
-            self._parts.append(element("rect", f'{place} fill="{colour(fill)}"{pale}', tip))
-            return
-        ground = element("rect", f'width="100%" height="100%" fill="{colour(fill)}"{pale}')
-        self._parts.append(element("svg", place, ground + _label(frame, label, fill) + tip))
+        self._parts.append(element("rect", f'{place} fill="{colour(fill)}"{pale}', title(words) if words else ""))
+        self.label(frame, label, fill)
 
-    def label(self, frame: PlotFrame, words: str, ground: str, *, kind: str = "") -> None:
-        """Words within a frame, cut off at its right.
+    def label(self, frame: PlotFrame, words: str, ground: str) -> None:
+        """Words within a frame, cut off at its right; nothing where too little of them could be read.
 
         Args:
             frame: where they stand.
             words: what they are.
             ground: the colour that they stand on.
-            kind: a class.
         """
+        kind = label_kind(frame.width, words)
+        if not words or kind is None:
+            return
         place = f'class="{kind}" ' if kind else ""
         place += f'x="{percent(frame.left)}" width="{percent(frame.width)}"'
         place += f' y="{short(frame.top)}" height="{short(frame.height)}"'

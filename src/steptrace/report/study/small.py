@@ -8,16 +8,17 @@ from steptrace.documents.overview import part_name
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import estimate_of, estimated_gpus, leads
 from steptrace.report.charts.cells import Piece, bar_cell, difference_cell, pieces_of
-from steptrace.report.charts.palette import COLOURS, colour_of
+from steptrace.report.charts.palette import COLOURS, NEUTRAL, colour_of
 from steptrace.report.charts.scale import Scale
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.study.matrix import display_name
 from steptrace.words.estimate import saved_words
+from steptrace.words.pictures import NOT_PROFILED
 
 #: The most variants that are drawn.
 _MOST: Final = 6
-#: A part with a smaller share of each step has no key.
-_LEAST_SEEN: Final = 0.05
+#: A part with a smaller share of each step is not seen, and has no key.
+_LEAST_SEEN: Final = 0.01
 
 
 def small_picture(study: Comparison) -> Html:
@@ -29,15 +30,18 @@ def small_picture(study: Comparison) -> Html:
 
 
 def _keys(study: Comparison) -> list[tuple[str, str]]:
-    """Colour and name of the parts that are seen."""
+    """Colour and name of the parts that are seen; bars of variants without a profile have a name, too."""
+    shown = _chosen(study, list(study.measured))
     seen = {
         name
-        for variant in _chosen(study, list(study.measured))
+        for variant in shown
         if variant.overview is not None
         for name, ns in variant.overview.of_step.items()
         if ns >= _LEAST_SEEN * sum(variant.overview.of_step.values())
     }
-    return [(colour_of(name), part_name(name)) for name in COLOURS if name in seen]
+    keys = [(colour_of(name), part_name(name)) for name in COLOURS if name in seen]
+    unprofiled = [(NEUTRAL, NOT_PROFILED)] if any(_is_whole(variant) for variant in shown) else []
+    return keys + unprofiled
 
 
 _Rows = tuple[list[tuple[str, str, str]], int, str]
@@ -57,11 +61,16 @@ def _step_times(study: Comparison) -> _Rows:
 
 def _pieces(variant: VariantResult, ms: float) -> list[Piece]:
     """The parts of its profiled step, together as long as an unprofiled one; without a profile one piece."""
-    parts = {} if variant.overview is None else variant.overview.of_step
+    if variant.overview is None or _is_whole(variant):
+        return [Piece(ms * fmt.NS_PER_MS, NEUTRAL, fmt.duration_ms(ms))]
+    parts = variant.overview.of_step
     whole = sum(parts.values())
-    if not whole:
-        return [Piece(ms * fmt.NS_PER_MS, "grey", fmt.duration_ms(ms))]
     return pieces_of({name: ns / whole * ms * fmt.NS_PER_MS for name, ns in parts.items()})
+
+
+def _is_whole(variant: VariantResult) -> bool:
+    """Whether nothing says what its step is made of."""
+    return variant.overview is None or not sum(variant.overview.of_step.values())
 
 
 def _saved(study: Comparison) -> _Rows:

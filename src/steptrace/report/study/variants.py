@@ -13,7 +13,7 @@ from steptrace.documents.base import Column, columns_of, read, shown_columns
 from steptrace.documents.comparison import Comparison, GateOutcome, is_measuring
 from steptrace.documents.note import NO_VERDICT, UNEVEN
 from steptrace.documents.run import ProcessError
-from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.steps import STEP_FIGURES, measured_figures
 from steptrace.documents.variant import CompiledFigures, Equivalence, VariantResult
 from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render
 from steptrace.report.page.table import Figure, Unit, figures_table, text_table
@@ -183,7 +183,10 @@ def _figures(study: Comparison) -> list[Figure]:
         figure("Syncs per step", lambda v: v.syncs.measured_per_step),
         figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step, absent="not predicted"),
         figure("Not covered", lambda v: len(v.predicted_unknown) if some_unknown else None),
-        *(figure(step_figure.heading, attrgetter(step_figure.name), step_figure.unit) for step_figure in STEP_FIGURES),
+        *(
+            figure(step_figure.heading, attrgetter(step_figure.name), step_figure.unit)
+            for step_figure in measured_figures(*study.variants)
+        ),
         figure(_NVML, lambda v: v.nvml_util_pct, "%"),
         figure(_ENERGY, lambda v: None if v.joules_per_step is None else f"{fmt.significant(v.joules_per_step)} J"),
         figure("Equivalence", lambda v: _equivalence(v.equivalence)),

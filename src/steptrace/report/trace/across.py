@@ -6,16 +6,18 @@ from statistics import median
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.overview import part_name
+from steptrace.documents.overview import Overview, part_name
+from steptrace.documents.ranks import Ranks
 from steptrace.report.charts.cells import Piece, pieces_of
 from steptrace.report.charts.heat_map import heat_map
+from steptrace.report.charts.lanes import lanes
 from steptrace.report.charts.palette import colour_of
 from steptrace.report.charts.strip import Bar, parted_bars
 from steptrace.report.page.markup import Html
 from steptrace.report.page.section import Explained, Parts, colour_keys, note
 from steptrace.report.page.table import Figure, figures_table
 from steptrace.report.trace.view import TraceView
-from steptrace.words.pictures import PARTS_OF_TRACES, STEPS_OF_RANKS
+from steptrace.words.pictures import PARTS_OF_TRACES, STEPS_OF_RANKS, lanes_of_ranks
 
 #: More columns of steps than this are not seen.
 _MOST_STEPS: Final = 60
@@ -38,6 +40,14 @@ def parts_picture(views: Sequence[TraceView]) -> Html:
     words = ", ".join(f"{bar.name} {fmt.duration_ns(bar.size)}" for bar in bars)
     keys = colour_keys({name: part_name(name) for name in _shown(of_traces)}, colour_of)
     return Html('<div class="picture">{}</div>{}').format(parted_bars(bars, words), keys)
+
+
+def lanes_picture(ranks: Ranks | None) -> Html:
+    """One step of the ranks, a lane each; nothing where they share none."""
+    timeline = None if ranks is None else ranks.timeline
+    if timeline is None:
+        return Html("")
+    return lanes(timeline, lanes_of_ranks(timeline))
 
 
 def _named(trace: str, pieces: Sequence[Piece]) -> list[Piece]:
@@ -91,8 +101,23 @@ def _parts(views: Sequence[TraceView]) -> _OfTraces:
     with_parts = [(view.title, view.trace.overview) for view in views if view.trace.overview is not None]
     kinds = {overview.kind for _, overview in with_parts}
     kind = "gpu" if "gpu" in kinds else "host"
-    by_title = {title: dict(overview.of_step) for title, overview in with_parts if overview.kind == kind}
+    by_title = {title: _with_waiting(overview) for title, overview in with_parts if overview.kind == kind}
     return {title: parts for title, parts in by_title.items() if sum(parts.values())}
+
+
+def _with_waiting(overview: Overview) -> dict[str, float]:
+    """The parts of a step, its exposed communication divided into waiting for other ranks and the rest, if known."""
+    parts = dict(overview.of_step)
+    if overview.exposed_wait_ns is None or not parts.get("exposed_comm"):
+        return parts
+    waiting = min(overview.exposed_wait_ns / (overview.steps or 1), parts["exposed_comm"])
+    divided: dict[str, float] = {}
+    for name, ns in parts.items():
+        if name == "exposed_comm":
+            divided |= {"exposed_wait": waiting, "exposed_transfer": ns - waiting}
+        else:
+            divided[name] = ns
+    return divided
 
 
 def _shown(of_traces: _OfTraces) -> list[str]:

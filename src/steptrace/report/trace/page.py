@@ -11,18 +11,19 @@ from steptrace.documents.finding import PREDICTED_SYNCS
 from steptrace.documents.overview import part_name
 from steptrace.documents.quality import CheckCode
 from steptrace.documents.ranks import Ranks
-from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.steps import measured_figures
 from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.files import write_text
 from steptrace.findings.headline import step_lengths_of
 from steptrace.report.charts.cells import Piece
 from steptrace.report.charts.palette import colour_of
+from steptrace.report.charts.strip import MOST_LYING
 from steptrace.report.page.findings import device_of_traces, findings
 from steptrace.report.page.first_steps import first_steps_box
 from steptrace.report.page.markup import Html, page, render
 from steptrace.report.page.section import Explained, keyed_bar, note, section
-from steptrace.report.trace.across import parts_picture, parts_table, steps_picture
+from steptrace.report.trace.across import lanes_picture, parts_picture, parts_table, steps_picture
 from steptrace.report.trace.answer import (
     Predicted,
     cautions,
@@ -97,12 +98,14 @@ def page_html(
         )
         intro = _intro(title, traces, shown, warnings, top)
         return page(f"{title} – steptrace", intro + body, shown)
+    is_low = len(traces) <= MOST_LYING
     telling = sample(traces, ranks)
     chosen = [traces[place] for place in sorted(telling)]
     sections = _sections_of_traces(traces, telling)
     together = [
         *([note(SAMPLE.format(shown=len(chosen), all=len(traces)))] if len(chosen) < len(traces) else []),
         side_by_side({f"trace-{place}": traces[place] for place in sorted(telling)}, sections),
+        *([] if is_low else [Explained(lanes_picture(ranks))]),
         *parts_table(traces),
         *steps_picture(chosen),
     ]
@@ -125,7 +128,8 @@ def page_html(
     first = first_of_all(traces, ranks)
     top = _Top(
         answer=headline_of_all([view.trace for view in traces], ranks),
-        picture=parts_picture(traces if len(traces) <= _MOST_BARS else chosen),
+        picture=parts_picture(traces if len(traces) <= _MOST_BARS else chosen)
+        + (lanes_picture(ranks) if is_low else Html("")),
         to_do=first_steps_box(first.items, more=first.more, anchor=first.anchor, nothing=nothing_to_advise(traces)),
     )
     intro = _intro(title, traces, toc, warnings, top)
@@ -201,7 +205,11 @@ def _intro(
 ) -> Html:
     first, alone = traces[0], len(traces) == 1
     # Without steps there is no figure of one: such figures are left out, not "not measured".
-    shown = [f for f in STEP_FIGURES if not f.name.endswith("_per_step") or any(view.trace.steps for view in traces)]
+    shown = [
+        figure
+        for figure in measured_figures(*(view.trace for view in traces))
+        if not figure.name.endswith("_per_step") or any(view.trace.steps for view in traces)
+    ]
     shown = [f for f in shown if any(view.has_gpu or getattr(view.trace, f.name) is not None for view in traces)]
     figures = [(f.heading, fmt.with_unit(getattr(first.trace, f.name), f.unit)) for f in shown] if alone else []
     of_record = _facts(first) if alone else [("Device", _devices(traces)), ("Traces", str(len(traces)))]

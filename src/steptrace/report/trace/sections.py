@@ -31,9 +31,9 @@ from steptrace.report.page.section import Explained, Parts, colour_keys, folded,
 from steptrace.report.page.table import Figure, figures_table
 from steptrace.report.trace.registry import section_for, section_of
 from steptrace.report.trace.view import TraceView
-from steptrace.words.codes import EXPECTED_BY, absence_text
+from steptrace.words.codes import EXPECTED_BY, GPU_SPAN, absence_text
 from steptrace.words.headline import span_text
-from steptrace.words.pictures import BUSIEST_STREAMS, DOWNLOAD, LANES, download_note
+from steptrace.words.pictures import BUSIEST_STREAMS, DOWNLOAD, DOWNLOAD_OF_TRACE, LANES, download_note
 
 #: How many operators stand in the overview.
 _MOST_OPERATORS: Final = 6
@@ -210,7 +210,9 @@ def _download(view: TraceView, excerpt: bytes) -> Html:
         '<p class="note download"><a download="{}" href="data:application/gzip;base64,{}">{}</a> <span>{}</span></p>'
     )
     note = download_note(len(excerpt), content.events, content.of_events)
-    return link.format(name, b64encode(excerpt).decode(), DOWNLOAD, inline_code(note))
+    shown = view.trace.timeline
+    text = DOWNLOAD if shown is None or shown.step is not None else DOWNLOAD_OF_TRACE
+    return link.format(name, b64encode(excerpt).decode(), text, inline_code(note))
 
 
 class _Kept(msgspec.Struct):
@@ -281,7 +283,7 @@ def sync_cost(trace: TraceSummary) -> str:
 
     most = window.per_step(syncs.ceiling_ns)
     idle = window.parts.get("idle_sync", 0.0)
-    whole = "a step" if window.steps else "the trace"
+    whole = "a step" if window.steps else GPU_SPAN
     sentence += f"; without {them} {whole} is at most {of_step(most)} shorter."
     if idle <= most:
         return sentence

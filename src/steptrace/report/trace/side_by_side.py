@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Final
 
 from steptrace.documents.ranks import Ranks
-from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.steps import measured_figures
 from steptrace.report.page.markup import Html, breakable, definitions
 from steptrace.report.page.rows import facts, listing
 from steptrace.report.page.section import Explained, Parts, note, subheading
@@ -47,7 +47,7 @@ def side_by_side(by_id: Mapping[str, TraceView], sections: Collection[str]) -> E
             figure("Profiled step", lambda view: view.step_ms, "ms"),
             *(
                 figure(step_figure.heading, attrgetter(f"trace.{step_figure.name}"), step_figure.unit)
-                for step_figure in STEP_FIGURES
+                for step_figure in measured_figures(*(view.trace for view in by_id.values()))
             ),
             figure("Exposed communication", _exposed, "share"),
             figure("Exposed waiting", _exposed_wait, "share"),
