@@ -50,6 +50,7 @@ class Headline:
         idle_cause: the cause of most idle time; None if there is none.
         idle_share: its share of the time.
         syncs: the syncs.
+        profiled_step_ms: the mean profiled step; None without steps.
     """
 
     gpu_measured: bool
@@ -61,6 +62,7 @@ class Headline:
     idle_cause: str | None
     idle_share: float
     syncs: SyncFacts
+    profiled_step_ms: float | None = None
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def headline_of(trace: TraceSummary) -> Headline:
         idle_cause=cause,
         idle_share=0.0 if cause is None else idle[cause] / sum(parts.values()),
         syncs=_syncs(trace),
+        profiled_step_ms=profiled_step_ms(trace),
     )
 
 

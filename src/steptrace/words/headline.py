@@ -50,7 +50,10 @@ def _without_gpu(headline: Headline) -> str:
         step = fmt.duration_ns(headline.unprofiled_step_ns)
         return f"A step takes {step} on this CPU (median){_other_steps(headline)}; GPU figures were not measured."
     if not headline.lost:
-        return "No GPU activity in this trace: its GPU figures were not measured."
+        not_measured = "No GPU activity in this trace: its GPU figures were not measured."
+        if headline.profiled_step_ms is None:
+            return not_measured
+        return f"A profiled step takes {fmt.duration_ms(headline.profiled_step_ms)} on the CPU. {not_measured}"
     lost = " and ".join(
         f"{fmt.count(records.lost)} of {fmt.count(records.of)} {records.launch} launches have no GPU activity in the "
         "trace"

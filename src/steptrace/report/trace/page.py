@@ -49,6 +49,8 @@ from steptrace.words.reason import MORE_TABLES, QUESTION, QUESTION_OF_RANKS
 _PREDICTED: Final = "Predicted for a GPU"
 #: A smaller part of a step is not seen in its bar.
 _SMALLEST_PART: Final = 0.0005
+#: The host's time that is in no part of the step.
+_OTHER: Final = "other"
 
 
 def write(
@@ -290,6 +292,8 @@ def _where_it_goes(trace: TraceSummary) -> Html:
     parts = {} if trace.overview is None else trace.overview.parts_ns
     shares = {name: ns / sum(parts.values()) for name, ns in parts.items() if ns}
     shares = {name: share for name, share in shares.items() if share >= _SMALLEST_PART}
+    if set(shares) == {_OTHER}:
+        return Html("")
     return keyed_bar(
         [
             Piece(
