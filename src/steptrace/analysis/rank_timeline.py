@@ -79,9 +79,10 @@ def _chosen(ranks: Sequence[int], straggler: Straggler | None) -> list[int]:
     if len(ranks) <= MOST_LANES:
         return list(ranks)
     spaced = {ranks[round(place * (len(ranks) - 1) / (MOST_LANES - 1))] for place in range(MOST_LANES)}
-    if straggler is not None and straggler.rank in ranks and straggler.rank not in spaced:
-        spaced.remove(min(spaced - {ranks[0]}, key=lambda rank: abs(rank - (straggler.rank or 0))))
-        spaced.add(straggler.rank)
+    late = None if straggler is None else straggler.rank
+    if late is not None and late in ranks and late not in spaced:
+        spaced.remove(min(spaced - {ranks[0]}, key=lambda rank: abs(rank - late)))
+        spaced.add(late)
     return [rank for rank in ranks if rank in spaced]
 
 
@@ -114,8 +115,9 @@ def _on_one_clock(
     common one. Starts that lie further apart than the step is long are taken for clocks that were not compared with
     each other.
     """
-    offsets = dict(zip(waits["rank"].tolist(), waits["clock_offset_ns"].tolist(), strict=True))
-    known = {rank: zeros[rank] + int(offsets[rank]) for rank in spans if rank in offsets and not pd.isna(offsets[rank])}
+    compared = waits[waits["clock_offset_ns"].notna()]
+    offsets = {int(row["rank"]): int(row["clock_offset_ns"]) for row in compared.to_dict("records")}
+    known = {rank: zeros[rank] + offsets[rank] for rank in spans if rank in offsets}
     starts = [span[0] + known[rank] for rank, span in spans.items() if rank in known]
     longest = max(end - start for start, end in spans.values())
     is_aligned = len(known) == len(spans) and max(starts) - min(starts) <= longest

@@ -47,7 +47,7 @@ def lanes_picture(ranks: Ranks | None) -> Html:
     timeline = None if ranks is None else ranks.timeline
     if timeline is None:
         return Html("")
-    return lanes(timeline, lanes_of_ranks(timeline))
+    return Html(lanes(timeline, lanes_of_ranks(timeline)))
 
 
 def _named(trace: str, pieces: Sequence[Piece]) -> list[Piece]:
