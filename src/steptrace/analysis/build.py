@@ -22,6 +22,7 @@ from steptrace.analysis.modules import module_calls
 from steptrace.analysis.overview import operator_times, step_figures
 from steptrace.analysis.rank_timeline import rank_timeline
 from steptrace.analysis.rank_waits import with_waiting
+from steptrace.analysis.roofline import flop_rate
 from steptrace.analysis.steps import mean_ns, spread, steps_alike, unprofiled_steps
 from steptrace.documents.note import Note, note
 from steptrace.documents.subject import modules_in
@@ -199,7 +200,7 @@ def summarize_trace(trace: Trace) -> TraceSummary:
     device = trace.device
     unprofiled = unprofiled_steps(trace)
     kinds = steps_alike(trace)
-    computed: dict[str, Any] = {**step_figures(trace), **registry.parts_of(trace)}
+    computed: dict[str, Any] = {**step_figures(trace), **flop_rate(trace)._asdict(), **registry.parts_of(trace)}
     return TraceSummary(
         **computed,
         path=path_text(trace.path),

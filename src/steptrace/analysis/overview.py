@@ -17,7 +17,6 @@ from steptrace.analysis.common.activity import activity, sm_weighted_ns
 from steptrace.analysis.common.call_tree import call_tree, device_time_by
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
 from steptrace.analysis.common.registry import part, reads, table
-from steptrace.analysis.roofline import flop_rate
 from steptrace.analysis.steps import lengths_ns
 from steptrace.documents.overview import Overview, StepParts, TopOperator
 from steptrace.documents.table import frame_of, rows
@@ -131,8 +130,7 @@ def step_figures(trace: Trace) -> dict[str, float | None]:
         "streams_per_step": streams_per_step(trace),
     }
     medians = {key: float(np.median(values)) if len(values) else None for key, values in counts.items()}
-    rates = flop_rate(trace)._asdict()
-    return {"gpu_busy_pct": busy_pct(trace), "sm_weighted_pct": sm_weighted_pct(trace), **medians, **rates}
+    return {"gpu_busy_pct": busy_pct(trace), "sm_weighted_pct": sm_weighted_pct(trace), **medians}
 
 
 def operators_per_step(trace: Trace) -> Values:
