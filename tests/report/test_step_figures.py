@@ -9,7 +9,6 @@ from builders import TraceBuilder
 from documents import fill, plain
 from steptrace import format as fmt
 from steptrace.analysis import load_trace, summarize_trace
-from steptrace.analysis.overview import step_figures
 from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, read_sides
 from steptrace.document_schemas import schema_of, subject_table, with_table
@@ -27,12 +26,14 @@ each_figure = pytest.mark.parametrize("figure", STEP_FIGURES, ids=lambda figure:
 
 
 def steps(kernels: int) -> TraceBuilder:
-    """Three steps, each with so many kernels, every second on another stream."""
+    """Three steps, each with a product of so many kernels, every second on another stream."""
     builder = TraceBuilder()
+    builder.metadata["deviceProperties"] = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9}]
+    product = {"Input Dims": [[512, 512], [512, 512]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
     for index in range(3):
         ts = index * 1_000_000
         builder.step(index, ts, 900_000)
-        builder.op("aten::mm", ts + 1_000, 500_000)
+        builder.op("aten::mm", ts + 1_000, 500_000, **product)
         for k in range(kernels):
             at = ts + 2_000 + k * 10_000
             builder.kernel(at, at + 5_000, 20_000, **{"stream": 7 + k % 2, "blocks per SM": 0.5})
@@ -62,10 +63,10 @@ def test_without_a_gpu_or_steps_it_is_not_measured(figure):
     builder = TraceBuilder()
     builder.step(0, 0, 100)
     builder.op("aten::mm", 10, 50)
-    assert step_figures(builder.trace())[figure.name] == (1 if figure.name == "operators_per_step" else None)
+    assert getattr(builder.summary(), figure.name) == (1 if figure.name == "operators_per_step" else None)
     empty = TraceBuilder()
     empty.kernel(0, 10, 10)
-    assert not (figure.name.endswith("_per_step") and step_figures(empty.trace())[figure.name] is not None)
+    assert not (figure.name.endswith("_per_step") and getattr(empty.summary(), figure.name) is not None)
 
 
 @each_figure
