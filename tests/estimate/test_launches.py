@@ -2,6 +2,7 @@
 
 import copy
 import io
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -171,3 +172,22 @@ def test_lists_are_launched_in_the_parts_of_the_pytorch_that_was_followed(versio
     saved = msgspec.json.encode(fill(PredictedStep, {"devices": 1, "followed": msgspec.to_builtins(work)}))
     read = estimate_prediction(msgspec.json.decode(saved, type=PredictedStep), gpu_named("H100"))
     assert read.launches == expected
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "read", "written", "of_one_launch"),
+    [
+        ("SGD([p], 0.1, fused=True)", 2, 1, 448),
+        ("SGD([p], 0.1, momentum=0.9, fused=True)", 3, 2, 336),
+        ("Adam([p], 0.1, fused=True)", 4, 3, 252),
+        ("AdamW([p], 0.1, amsgrad=True, fused=True)", 5, 4, 210),
+    ],
+)
+def test_a_fused_optimizer_reads_and_writes_all_of_its_lists(optimizer, read, written, of_one_launch):
+    """An optimizer may keep a further list: momenta, or the largest averages."""
+    made = "p = torch.nn.Parameter(torch.ones(1024, device='cuda')); p.grad = p.detach()"
+    (call,) = [call for call in followed(f"{made}; torch.optim.{optimizer}.step()") if "_fused_" in call.name]
+    assert moved_bytes(call) == pytest.approx(4096 * (read + written), rel=0.01)
+    for count, expected in ((of_one_launch, 1), (of_one_launch + 1, 2)):
+        inputs = tuple(tensor for tensor in call.inputs for _ in range(count))
+        assert launches(replace(call, inputs=inputs, torch=(2, 13), cuda=13)) == expected

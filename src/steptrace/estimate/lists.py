@@ -17,6 +17,12 @@ _LISTS: Final[Mapping[str, int]] = {
     "_fused_adagrad_": 3,
 }
 _FUSED: Final = "_fused_"
+#: By operator, the argument that adds another list where it is set: of momenta, or of the largest averages.
+_ADDS_A_LIST: Final[Mapping[str, str]] = {
+    "_fused_adam_": "amsgrad",
+    "_fused_adamw_": "amsgrad",
+    "_fused_sgd_": "momentum",
+}
 #: Operators that return one element for each tensor.
 _OF_SCALARS: Final = ("_foreach_norm", "_foreach_max")
 #: ATen/native/cuda/MultiTensorApply.cuh: the most chunks per launch, and the most tensors by the number of lists. With
@@ -38,7 +44,7 @@ def lists_of(call: OperatorCalls) -> int:
     """How many arguments of such an operator are lists of tensors."""
     name = base_name(call.name)
     if name in _LISTS:
-        return _LISTS[name]
+        return _LISTS[name] + bool(call.arguments.get(_ADDS_A_LIST.get(name, "")))
     takes_two = call.name.endswith(".List") or name in ("_foreach_copy_", "_foreach_lerp_", "_foreach_lerp")
     return 2 if takes_two and len(call.inputs) % 2 == 0 else 1
 
