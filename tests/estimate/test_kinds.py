@@ -1,5 +1,6 @@
 """Kinds of kernels that are slower than their bytes or FLOP say, each held to its class and to what it moves."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -227,3 +228,92 @@ def test_a_name_of_two_cards_has_a_wider_band_than_a_card():
 
 def test_groups_with_more_results_than_inputs_have_no_tiles():
     assert kind_of(_convolved(256, (512, 8, 3, 3)), "16") == "grouped convolution, channels last"
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "written"),
+    [
+        # A cache of keys of which one place of each sample is set: `tests` of inference write little of much.
+        ("index_put_", [tensor(64, 4096, 128), tensor(64, dtype="int64"), tensor(64, 128)], 64 * 128),
+        ("index_copy_", [tensor(4096, 64), tensor(8, dtype="int64"), tensor(8, 64)], 8 * 64),
+        ("index_add_", [tensor(4096, 64), tensor(8, dtype="int64"), tensor(8, 64)], 8 * 64),
+        ("scatter_", [tensor(4096, 64), tensor(4096, 1, dtype="int64")], 4096),
+        ("scatter_add_", [tensor(4, 64), tensor(4096, 64, dtype="int64"), tensor(4096, 64)], 4 * 64),
+        # How many elements a mask selects is not known.
+        ("index_put_", [tensor(4096, 64), tensor(4096, dtype="bool"), tensor(8, 64)], 4096 * 64),
+        ("index_put_", [tensor(4096, 64), tensor(9, dtype="int64"), tensor()], 4096 * 64),
+    ],
+)
+def test_what_is_written_in_place_moves_the_elements_that_it_changes(name, inputs, written):
+    (kernel,) = kernels_of(call(name, inputs, inputs[:1]))
+    read = sum(
+        math.prod(one.shape) * (8 if one.dtype == "int64" else 1 if one.dtype == "bool" else 2) for one in inputs[1:]
+    )
+    assert kernel.bytes == read + 2 * 2 * written
+
+
+@pytest.mark.parametrize("name", ["_embedding_bag", "_embedding_bag_forward_only"])
+def test_a_bag_of_embeddings_reads_the_rows_that_it_adds_up(name):
+    table, rows, result = (
+        tensor(10**6, 128, dtype="float32"),
+        tensor(640, dtype="int64"),
+        tensor(64, 128, dtype="float32"),
+    )
+    (kernel,) = kernels_of(call(name, [table, rows], [result]))
+    assert kernel.kind == "lookup"
+    assert kernel.bytes == 640 * 128 * 4 + 640 * 8 + 64 * 128 * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "scores", "labels"),
+    [("nll_loss_backward", (4096, 50304), (4096,)), ("nll_loss2d_backward", (8, 19, 512, 512), (8, 512, 512))],
+)
+def test_a_loss_s_gradient_is_filled_and_its_scores_are_not_read(name, scores, labels):
+    wide = tensor(*scores, dtype="float32")
+    target = tensor(*labels, dtype="int64")
+    fill, loss = kernels_of(call(name, [tensor(dtype="float32"), wide, target, tensor(dtype="float32")], [wide]))
+    assert (fill.kind, fill.launches, fill.bytes) == ("elementwise", 1, 4 * math.prod(scores))
+    assert (loss.launches, loss.bytes) == (1, 8 * math.prod(labels) + 8)
+
+
+def test_a_loss_of_pixels_reads_one_score_for_each():
+    scores, labels = tensor(8, 19, 512, 512, dtype="float32"), tensor(8, 512, 512, dtype="int64")
+    (kernel,) = kernels_of(call("nll_loss2d_forward", [scores, labels], [tensor(dtype="float32")]))
+    assert kernel.bytes < 1.1 * 8 * math.prod(labels.shape)
+
+
+def test_products_of_complex_numbers_multiply_four_times():
+    one = tensor(64, 64, dtype="complex64")
+    (kernel,) = kernels_of(call("mm", [one, one], [one], flop=2 * 64**3))
+    assert (kernel.flop, kernel.format) == (8 * 64**3, "32")
+    wide = tensor(64, 64, dtype="complex128")
+    (kernel,) = kernels_of(call("mm", [wide, wide], [wide], flop=2 * 64**3))
+    assert kernel.format == "64"
+
+
+def test_products_of_whole_numbers_are_faster_than_those_in_16_bit_and_not_tested():
+    a, b, made = tensor(4096, 4096, dtype="int8"), tensor(4096, 4096, dtype="int8"), tensor(4096, 4096, dtype="int32")
+    (kernel,) = kernels_of(call("_int_mm", [a, b], [made], flop=2 * 4096**3))
+    assert (kernel.kind, kernel.format) == ("product", "int8")
+    for name in ("A100-80", "H100", "T4"):
+        gpu = gpu_named(name)
+        assert (gpu.flops("int8") or 0.0) >= 1.9 * gpu.half_tflops * 1e12
+        assert not shipped().of("product", "int8", gpu).tested
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("linalg_cross", "elementwise"),
+        ("adaptive_max_pool2d", "pooling"),
+        ("_adaptive_avg_pool3d_backward", "pooling backward"),
+        ("_upsample_nearest_exact2d", "resampling"),
+        ("_upsample_bilinear2d_aa_backward", "resampling backward"),
+        ("_embedding_bag_backward", "scatter"),
+        ("_euclidean_dist", "product"),
+        ("_trilinear", "batched product"),
+    ],
+)
+def test_less_common_operators_have_the_class_of_their_kind(name, kind):
+    one = tensor(8, 64, 32, 32, dtype="float32")
+    assert kind_of(call(name, [one, one], [one]), "32") == kind

@@ -64,3 +64,32 @@ def test_a_large_product_has_no_values_and_no_zeros():
         given.prod(1).sum().backward()
         assert given.grad.shape == given.shape
     assert [(place.op, place.count) for place in syncs.assumed] == [("aten::_local_scalar_dense", 1)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "program", "flop"),
+    [
+        ("_euclidean_dist", lambda: torch.cdist(_of(40, 3), _of(50, 3)), 2 * 40 * 50 * 5),
+        (
+            "_trilinear",
+            lambda: torch.nn.functional.bilinear(_of(8, 16), _of(8, 32), _of(4, 16, 32)),
+            2 * 8 * 16 * 32 * 4,
+        ),
+        ("_int_mm", lambda: torch._int_mm(_of(32, 64).to(torch.int8), _of(64, 16).to(torch.int8)), 2 * 32 * 64 * 16),
+        (
+            "_addmm_activation",
+            lambda: torch.ops.aten._addmm_activation(_of(16), _of(8, 32), _of(32, 16)),
+            2 * 8 * 32 * 16,
+        ),
+        ("addbmm", lambda: torch.addbmm(_of(8, 16), _of(4, 8, 32), _of(4, 32, 16)), 2 * 4 * 8 * 32 * 16),
+    ],
+)
+def test_products_that_pytorch_does_not_count_are_counted(operator, program, flop):
+    with predict_syncs() as syncs:
+        program()
+        counted = {call.name.split(".")[1]: call.flop for call in syncs.operators}
+    assert counted[operator] == flop
+
+
+def _of(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, device="cuda")

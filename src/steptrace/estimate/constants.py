@@ -23,7 +23,7 @@ from steptrace.estimate.kernel_classes import (
 FILE: Final = Path(__file__).with_name("constants.toml")
 #: By format: the formats whose figures are used for a class without figures in it. The spread then grows by `_WIDER`.
 _INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
-    "64": ("32",), "tf32": ("16", "32"), "8": ("16",), "16": ("32",), "32": ("16",),
+    "64": ("32",), "tf32": ("16", "32"), "8": ("16",), "int8": ("8", "16"), "16": ("32",), "32": ("16",),
 }  # fmt: skip
 _WIDER: Final = 0.25
 #: Cards limited by their power sustain less of their peak arithmetic; a T4 sustains half in float32 products. This is
@@ -42,7 +42,9 @@ _BY_POWER: Final = 0.25
 #: chosen and not fitted: only three GPUs were measured.
 _BY_SM_SPREAD: Final = 0.5
 #: A type of each format of tensor cores, see `Gpu.flops`.
-_TYPES: Final[Mapping[str, str]] = {"tf32": "tf32", "16": "float16", "8": "float8_e4m3fn"}
+_TYPES: Final[Mapping[str, str]] = {
+    "tf32": "tf32", "16": "float16", "8": "float8_e4m3fn", "int8": "int8",
+}  # fmt: skip
 #: Classes that are measured kernel by kernel; a program's time for them is the sum of its kernels' times.
 PRODUCTS: Final = frozenset(("product", "batched product", "attention"))
 #: Classes that exist in one layout and format only, and the class that stands in for them elsewhere.

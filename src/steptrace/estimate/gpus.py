@@ -93,6 +93,7 @@ class Gpu:
             "bfloat16": self.half_tflops,
             "float8_e4m3fn": self.fp8_tflops,
             "float8_e5m2": self.fp8_tflops,
+            "int8": self.fp8_tflops or 2 * self.half_tflops,
         }
         figure = figures.get(arithmetic)
         return None if figure is None else figure * 1e12

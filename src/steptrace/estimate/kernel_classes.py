@@ -23,6 +23,8 @@ from steptrace.estimate.layout import channels_last, has_gaps, item_bytes
 #: Names of operators by class, and launch counts of operators that launch more or fewer than one kernel.
 OPERATORS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("operators.toml").read_text(encoding="utf-8"))
 _PRODUCTS: Final = frozenset(OPERATORS["product"]["names"])
+#: The product of 8-bit whole numbers.
+_WHOLE_PRODUCT: Final = "_int_mm"
 _BATCHED: Final = frozenset(("bmm", "baddbmm", "addbmm"))
 _CONVOLUTIONS: Final = frozenset(OPERATORS["convolution"]["names"])
 _ATTENTION: Final = tuple(OPERATORS["attention"]["starts"])
@@ -43,9 +45,10 @@ FORMATS: Final[Mapping[str, str]] = {
     "bfloat16": "16",
     "float8_e4m3fn": "8",
     "float8_e5m2": "8",
+    "int8": "int8",
 }
 #: Formats that tensor cores compute in.
-TENSOR_CORES: Final = frozenset(("tf32", "16", "8"))
+TENSOR_CORES: Final = frozenset(("tf32", "16", "8", "int8"))
 #: Namespaces of operators that communicate.
 _COLLECTIVES: Final = ("c10d", "_c10d_functional", "symm_mem")
 #: PyTorch's own operators that copy parameters and gradients for its collectives.
@@ -229,7 +232,12 @@ def _convolution(call: OperatorCalls, arithmetic: str) -> str:
 
 def arithmetic_of(call: OperatorCalls, *, tf32: bool) -> str:
     """The arithmetic type of an operator, as `Gpu.flops` names it; `tf32`: whether the program allows TF32 for it."""
-    floating = [tensor.dtype for tensor in (*call.inputs, *call.outputs) if "float" in tensor.dtype]
+    types = [tensor.dtype for tensor in (*call.inputs, *call.outputs)]
+    if base_name(call.name) == _WHOLE_PRODUCT:
+        return "int8"
+    if "complex128" in types:
+        return "float64"
+    floating = [dtype for dtype in types if "float" in dtype]
     dtype = floating[0] if floating else "float32"
     return "tf32" if dtype == "float32" and tf32 else dtype
 

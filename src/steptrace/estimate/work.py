@@ -4,7 +4,7 @@ Nothing here depends on the GPU. `steptrace.estimate.times` says how long a kern
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -101,7 +101,7 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
         kind=kind,
         # A depthwise convolution does not use tensor cores; it multiplies in float32.
         arithmetic="float32" if kind.startswith(kernel_classes.DEPTHWISE) else arithmetic,
-        flop=flop,
+        flop=flop * (_OF_COMPLEX if _is_complex(call) else 1),
         effort=effort,
         bytes=float(moved_bytes(call) + read_again(call, kind)),
         launches=count,
@@ -110,6 +110,10 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
         shape=_shape(call),
         over_bus=kind == kernel_classes.HOST_COPY,
     )
+    if base_name(call.name) in _FILLED_FIRST:
+        filled = float(sum(map(tensor_bytes, call.outputs)))
+        fill = Kernel(kind=kernel_classes.ELEMENTWISE, bytes=filled, shape=kernel.shape)
+        return fill, replace(kernel, bytes=kernel.bytes - filled, launches=max(1, count - 1))
     if not kernel_classes.is_convolution(call):
         return (kernel,)
     converted = converted_bytes(call, format_)
@@ -119,6 +123,14 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
     if converted:
         kernels.append(Kernel(kind=CONVERSION, bytes=float(converted), launches=2, shape=kernel.shape))
     return (*kernels, *_beside(call, extra, kernel.shape))
+
+
+#: Real multiplications in one of complex numbers. PyTorch's formulas count one.
+_OF_COMPLEX: Final = 4
+
+
+def _is_complex(call: OperatorCalls) -> bool:
+    return any(tensor.dtype.startswith("complex") for tensor in (*call.inputs, *call.outputs))
 
 
 def _of_cost(call: OperatorCalls, cost: DeclaredCost, *, tf32: bool) -> Kernel:
@@ -219,6 +231,16 @@ def _shape(call: OperatorCalls) -> str:
 
 #: Operators that write their first input and do not read it.
 _OUTPUT_ONLY: Final = frozenset(("zero_", "fill_", "copy_", "random_", "uniform_", "normal_", "bernoulli_"))
+#: Backward passes of losses. They do not read the scores, their second input. They fill the gradient with zeros first,
+#: and then write one element for each label.
+_FILLED_FIRST: Final = frozenset(("nll_loss_backward", "nll_loss2d_backward"))
+#: Operators in place that write a part of their first input: the elements that the input at this position has.
+_WRITTEN_PART: Final[Mapping[str, int]] = {
+    "_index_put_impl_": -1, "index_add_": -1, "index_copy_": -1, "index_put_": -1, "put_": -1, "scatter_": 1,
+    "scatter_add_": 1, "scatter_reduce_": 1,
+}  # fmt: skip
+#: Operators that read the rows of a table, their first input, that their second input names.
+_BAGS: Final = ("_embedding_bag", "_embedding_bag_forward_only")
 #: Operators that read their first two inputs twice: for the gradient of the input, and for those of weight and bias.
 _READ_TWICE: Final = ("native_layer_norm_backward", "_fused_rms_norm_backward")
 #: Norms compute statistics first and then use them. By class: how many of its first inputs are read a second time.
@@ -234,6 +256,13 @@ def moved_bytes(call: OperatorCalls) -> int:
         return _over_bus(call, call.host)
     name = base_name(call.name)
     inputs: Sequence[TensorSpec] = call.inputs
+    if (written_part := _written_part(call)) is not None:
+        return sum(map(tensor_bytes, inputs[1:])) + written_part
+    if name in _BAGS and len(inputs) > 1:
+        row = elements(inputs[0]) // max(1, inputs[0].shape[0]) * item_bytes(inputs[0])
+        return elements(inputs[1]) * row + sum(map(tensor_bytes, (*inputs[1:], *call.outputs)))
+    if name in _FILLED_FIRST:
+        inputs = (*inputs[:1], *inputs[2:])
     if name in _OUTPUT_ONLY or name in LOOKED_UP:
         inputs = inputs[1:]
     if name in _READ_TWICE:
@@ -247,6 +276,19 @@ def moved_bytes(call: OperatorCalls) -> int:
             else sum(map(tensor_bytes, inputs[: len(inputs) // share]))
         )
     return sum(map(tensor_bytes, inputs)) + written
+
+
+def _written_part(call: OperatorCalls) -> int | None:
+    """Bytes that are read and written of a tensor that is changed in part; None if all of it may be."""
+    place = _WRITTEN_PART.get(base_name(call.name))
+    if place is None or len(call.inputs) < 2:
+        return None
+    target, part = call.inputs[0], call.inputs[place]
+    by_mask = any(tensor.dtype in ("bool", "uint8") for tensor in call.inputs[1:])
+    # How many elements a mask selects is not known, nor how many get one value.
+    if by_mask or elements(part) <= 1 or call.arguments.get("host_value"):
+        return None
+    return 2 * min(elements(part), elements(target)) * item_bytes(target)
 
 
 def read_again(call: OperatorCalls, kind: str) -> int:

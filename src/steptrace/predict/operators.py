@@ -112,8 +112,8 @@ class Overload:
         self.flop = flop_registry.get(func.overloadpacket)
         if self.packet in _OF_RECURRENT:
             self.flop = partial(_flop_of_layers, _OF_RECURRENT[self.packet])
-        elif self.packet == "convolution_backward":
-            self.flop = _flop_of_convolution_backward
+        elif self.packet in _FLOP:
+            self.flop = _FLOP[self.packet]
         self.recorded = tuple(OPERATORS["arguments"].get(self.packet, ())) if self.namespace == "aten" else ()
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,6 +136,40 @@ def _flop_of_convolution_backward(gradient: Tensor, images: Tensor, weight: Tens
     forward: int = 2 * images.shape[0] * positions * math.prod(weight.shape)
     return forward * (bool(computed[0]) + bool(computed[1]))
 
+
+def _flop_of_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _flop_of_added_product(_: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -> int:
+    return _flop_of_product(a, b)
+
+
+def _flop_of_distances(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    """Euclidean distances of all pairs of rows are one product, of rows that have two further columns."""
+    return 2 * (a.numel() // a.shape[-1]) * b.shape[-2] * (a.shape[-1] + 2) if a.numel() else 0
+
+
+def _flop_of_trilinear(*arguments: Any, **_: Any) -> int:
+    """The product of three tensors that are repeated along their missing dimensions, and then summed up."""
+    shapes = []
+    for tensor, missing in zip(arguments[:3], arguments[3:6], strict=True):
+        shape = list(tensor.shape)
+        for place in missing:
+            shape.insert(place, 1)
+        shapes.append(shape)
+    return 2 * math.prod(next((size for size in sizes if size != 1), 1) for sizes in zip(*shapes, strict=True))
+
+
+#: Formulas in place of PyTorch's, and of operators for which it has none.
+_FLOP: Final[Mapping[str, Any]] = {
+    "_addmm_activation": _flop_of_added_product,
+    "_euclidean_dist": _flop_of_distances,
+    "_int_mm": _flop_of_product,
+    "_trilinear": _flop_of_trilinear,
+    "addbmm": _flop_of_added_product,
+    "convolution_backward": _flop_of_convolution_backward,
+}
 
 _overloads: dict[int, Overload] = {}
 
