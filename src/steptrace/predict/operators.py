@@ -158,7 +158,7 @@ def _flop_of_trilinear(*arguments: Any, **_: Any) -> int:
         for place in missing:
             shape.insert(place, 1)
         shapes.append(shape)
-    return 2 * math.prod(next((size for size in sizes if size != 1), 1) for sizes in zip(*shapes, strict=True))
+    return int(2 * math.prod(next((size for size in sizes if size != 1), 1) for sizes in zip(*shapes, strict=True)))
 
 
 #: Formulas in place of PyTorch's, and of operators for which it has none.
