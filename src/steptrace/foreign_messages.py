@@ -163,6 +163,7 @@ DYNAMO_GUARDS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("learning_rate", re.compile(r"(?P<value>.+\.param_groups\[\d+\]\['lr'\]) == ")),
     ("read_value", re.compile(r"(?P<value>___stack\d+) == ")),
     ("value", re.compile(r"(?P<value>.+?) == .+")),
+    ("type", re.compile(r"(?P<value>\S+) is (not )?None\Z")),
     ("alias", re.compile(r"(?P<value>\S+ is (not )?\S+)")),
 )
 GPU_IS_MISSING: Final = ForeignMessage(

@@ -252,6 +252,15 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch.nn.parameter.UninitializedTensorMixin",
     ),
     *_rows(
+        "torch.cond, while_loop, scan, associative_scan and map run as they are written",
+        "programs with one of these functions fail",
+        "torch._higher_order_ops.cond.cond_op",
+        "torch._higher_order_ops.while_loop.while_loop_op",
+        "torch._higher_order_ops.scan.scan_op",
+        "torch._higher_order_ops.associative_scan.associative_scan_op",
+        "torch._higher_order_ops.map.map_impl",
+    ),
+    *_rows(
         "flex_attention runs as it is written",
         "programs with flex_attention may fail in their backward pass",
         "torch.nn.attention.flex_attention.flex_attention_hop",
@@ -447,6 +456,7 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._dynamo.variables.tensor.TensorVariable.method_attr_is_cuda",
         "torch._dynamo.variables.base.VariableTracker.build",
         "torch._dynamo.variables.optimizer._is_static_for_cudagraphs",
+        "torch.optim.optimizer._get_fused_kernels_supported_devices",
         "torch._subclasses.fake_tensor.FakeTensor",
         "torch._subclasses.fake_tensor.FakeTensorMode",
         "torch._subclasses.fake_tensor.FakeTensorMode.dispatch",
@@ -471,6 +481,7 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._inductor.compile_fx._recursive_post_grad_passes",
         "torch._inductor.graph.GraphLowering._update_scheduler",
         "torch._inductor.lowering.fallback_handler",
+        "torch._inductor.lowering.full_like",
         "torch._inductor.lowering.lowerings",
         "torch._inductor.virtualized.V",
         "torch._inductor.debug.DebugContext",
@@ -491,19 +502,22 @@ _BY_PATH: Final = {row.path: row for row in NAMES}
 _ABSENT: Final = object()
 
 
-def _look_up(path: str) -> Any:
-    """The object of this name, `_ABSENT` where PyTorch has none. Modules that are not imported yet are."""
+def _look_up(path: str, *, is_owner: bool = False) -> Any:
+    """The object of this name, `_ABSENT` where PyTorch has none. Modules that are not imported yet are.
+
+    With `is_owner` a module comes before a function of the same name that hides it in its package.
+    """
     with warnings.catch_warnings():  # what PyTorch's modules warn of where they are imported is not the program's
         warnings.simplefilter("ignore")
-        return _looked_up(path)
+        return _looked_up(path, is_owner=is_owner)
 
 
-def _looked_up(path: str) -> Any:
+def _looked_up(path: str, *, is_owner: bool) -> Any:
     first, *rest = path.split(".")
     value: Any = importlib.import_module(first)
     for number, part in enumerate(rest, 1):
         below = getattr(value, part, _ABSENT)
-        is_last = number == len(rest)
+        is_last = number == len(rest) and not is_owner
         # A package may hide one of its modules: `torch.optim` deletes the name, others give it to a function.
         if below is _ABSENT or not (is_last or isinstance(below, ModuleType | type)):
             with suppress(ImportError):
@@ -530,7 +544,7 @@ def owner_of(path: str) -> Any:
     Raises:
         KeyError: the name has no row in `NAMES`.
     """
-    return _look_up(_BY_PATH[path].owner)
+    return _look_up(_BY_PATH[path].owner, is_owner=True)
 
 
 def has(path: str) -> bool:

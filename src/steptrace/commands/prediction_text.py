@@ -58,7 +58,7 @@ def text_of(
     lines += [f"  {awaited_in_words(branch, len(steps))}" for branch in prediction.awaited]
     lines += places_in_words(prediction, most)
     if prediction.followed.compiled is not None:
-        lines += compiled_lines(prediction.followed.compiled, instead_of_break)
+        lines += compiled_lines(prediction.followed.compiled, instead_of_break, against_recompilation)
     ranks = prediction.by_rank
     if len(set(ranks)) > 1:
         lines.append(f"  of rank 0; syncs of all ranks: {', '.join(map(fmt.count, ranks))}")

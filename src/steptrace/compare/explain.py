@@ -118,7 +118,7 @@ def compiled_figures(variant: VariantRuns) -> CompiledFigures | None:
     )
     return CompiledFigures(
         graph_breaks=None if unknown else len(breaks),
-        recompilations=None,
+        recompilations=None if unknown else compiled.recompilations,
         compile_ms=None,
         predicted_breaks=tuple(breaks),
     )

@@ -6,6 +6,7 @@ Plain dataclasses: a prediction runs in environments that have PyTorch alone.
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from steptrace.documents.compilations import Recompiled
 from steptrace.documents.estimate import OperatorCalls
 
 #: Why the kernels of compiled code are not known: this PyTorch is older than those that are followed, or lacks private
@@ -18,6 +19,9 @@ Unlowered = Literal[
 
 #: The reasons for code that Dynamo has not followed to its end: the graph breaks of such code are not known either.
 WITHOUT_BREAKS: Final[tuple[Unlowered, ...]] = ("release", "names", "ended", "not_followed", "kinds")
+
+#: The reasons for code that PyTorch runs uncompiled: its kernels are those of its operators.
+RUNS_UNCOMPILED: Final[tuple[Unlowered, ...]] = ("no_operators", "kinds")
 
 #: A number of `CompiledStep.queue` below this one stands for the kernels of a compiled call.
 FIRST_CALL: Final = -2
@@ -64,7 +68,7 @@ class CompiledCode:
 
     Attributes:
         graphs: how many graphs Dynamo makes of it.
-        kernels: what they launch; None where that is not known.
+        kernels: what they launch; None where that is not known, and of code that PyTorch runs uncompiled.
         breaks: where a graph ends early.
         unlowered: why the kernels are not known.
         reason: what PyTorch says of that, or the names that it lacks.
@@ -77,6 +81,7 @@ class CompiledCode:
         kept_bytes_uncompiled: the same where the code is not compiled.
         fullgraph: whether the program asks for one graph (`fullgraph=True`): then PyTorch ends it with an error at the
             first graph break, and this prediction goes on.
+        recompilations: why the function is compiled again at later calls; with the code of its first compilation.
     """
 
     graphs: int
@@ -92,6 +97,12 @@ class CompiledCode:
     kept_bytes: int | None = None
     kept_bytes_uncompiled: int | None = None
     fullgraph: bool = False
+    recompilations: tuple[Recompiled, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what the code launches: its own kernels, or those of its operators."""
+        return self.kernels is not None or self.unlowered in RUNS_UNCOMPILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +112,12 @@ class CompiledStep:
     Attributes:
         codes: what is compiled.
         queue: as a prediction's `queue`; numbers from -2 downwards are calls of compiled code, two for each of
-            `codes`: -2 - 2 * place is its forward pass, and one less its backward pass. Code whose kernels are not
-            known has its operators there.
+            `codes`: -2 - 2 * place is its forward pass, and one less its backward pass. Code without `kernels` has its
+            operators there.
         fused_queue: the same with nothing but products, convolutions and attention of code whose kernels are not
             known, as if all else of it were fused into them; empty where all kernels are known.
         is_asked: whether the program compiles nothing itself, and was asked what compiling its modules would give.
-        recompilations: codes that are compiled again for another kind of arguments.
+        recompilations: how often code is compiled again, of all `codes`.
     """
 
     codes: tuple[CompiledCode, ...]
@@ -134,6 +145,7 @@ class CompiledSummary:
         kept_bytes_uncompiled: the same where the code is not compiled.
         is_asked: whether it is not compiled by the program, which was asked what that would give.
         fullgraph: whether the program asks for one graph, so that PyTorch ends it at the first graph break.
+        recompilations: why the function is compiled again at later calls; with the code of its first compilation.
     """
 
     file: str | None
@@ -149,6 +161,7 @@ class CompiledSummary:
     kept_bytes_uncompiled: int | None
     is_asked: bool
     fullgraph: bool = False
+    recompilations: tuple[Recompiled, ...] = ()
 
 
 def summary_of(compiled: CompiledStep | None) -> tuple[CompiledSummary, ...]:
@@ -170,6 +183,7 @@ def summary_of(compiled: CompiledStep | None) -> tuple[CompiledSummary, ...]:
             kept_bytes_uncompiled=code.kept_bytes_uncompiled,
             is_asked=compiled.is_asked,
             fullgraph=code.fullgraph,
+            recompilations=code.recompilations,
         )
         for code in compiled.codes
     )

@@ -147,7 +147,7 @@ class PredictedStep(Predicted, frozen=True, kw_only=True):
         """
         compiled = self.followed.compiled
         codes = () if compiled is None or compiled.is_asked else compiled.codes
-        unknown = {(code.file, code.line) for code in codes if code.kernels is None}
+        unknown = {(code.file, code.line) for code in codes if not code.is_known}
         known = {(code.file, code.line) for code in codes} - unknown
         return [place for place in self.unknown if place.op != COMPILED or (place.file, place.line) not in known]
 

@@ -257,7 +257,12 @@ class CompiledFigures(Document, frozen=True):
         ),
     ]
     recompilations: Annotated[
-        int | None, column("Recompilations", "Functions compiled again, for other arguments: the most of all runs.")
+        int | None,
+        column(
+            "Recompilations",
+            "How often functions are compiled again, for other arguments: the most of all runs, or of the prediction "
+            "where no run compiled anything; null where that is not known.",
+        ),
     ]
     compile_ms: Annotated[
         float | None,

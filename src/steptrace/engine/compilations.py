@@ -91,7 +91,7 @@ class CompilationLog:
 
     def _recompiled(self, place: _Place, reason: str) -> None:
         guard, kind, value, dimension = guard_of(reason)
-        value = _shortened(value)
+        value = shortened(value)
         lines = [
             (found["file"], int(found["line"])) for found in messages.DYNAMO_LINE_OF_GUARD.pattern.finditer(reason)
         ]
@@ -110,7 +110,7 @@ class CompilationLog:
             kind=kind,
             value=value,
             dimension=dimension,
-            guard=_shortened(guard),
+            guard=shortened(guard),
             recompilations=0,
         )
         key = place, (file, line), kind, value, dimension
@@ -173,7 +173,7 @@ class CompilationLog:
 
 def hints_of(error: object) -> tuple[str, ...]:
     """PyTorch's hints on how to avoid a graph break, in its words."""
-    return tuple(dict.fromkeys(map(_shortened, messages.DYNAMO_HINT.pattern.findall(str(error)))))
+    return tuple(dict.fromkeys(map(shortened, messages.DYNAMO_HINT.pattern.findall(str(error)))))
 
 
 def guard_of(reason: str) -> tuple[str, GuardKind, str, int | None]:
@@ -218,10 +218,10 @@ def broken_by_pytorch(kind: str, files: Iterable[str]) -> bool:
 
 
 def _text(file: str, line: int) -> str | None:
-    return _shortened(linecache.getline(file, line).strip()) or None
+    return shortened(linecache.getline(file, line).strip()) or None
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """The text, cut in the middle to `_LONGEST` characters: the compared values stand at its end."""
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[: half - 1]}…{text[-half:]}"

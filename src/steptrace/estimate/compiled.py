@@ -50,14 +50,14 @@ def kernels_of_call(
 def compiled_items(prediction: "PredictedStep") -> tuple[Item, ...]:
     """The queue of a prediction's steps with compiled code; empty if there is none, or if part of it is not known."""
     followed, compiled = prediction.followed, prediction.followed.compiled
-    if compiled is None or any(code.kernels is None for code in compiled.codes):
+    if compiled is None or not all(code.is_known for code in compiled.codes):
         return ()
     flags = {"tf32": prediction.tf32, "tf32_convolutions": prediction.tf32_convolutions}
     several = max(prediction.devices, len(prediction.by_rank)) > 1
     of_operators = [_items_of_operator(call, several=several, **flags) for call in followed.operator_calls]
     of_calls: list[tuple[Item, ...]] = []
     for code in compiled.codes:
-        for calls in () if code.kernels is None else (code.kernels.forward, code.kernels.backward):
+        for calls in ((), ()) if code.kernels is None else (code.kernels.forward, code.kernels.backward):
             items = _items_of_code(calls, several=several, tuned=code.tunes, **flags)
             of_calls.append(_as_graphs(items) if code.cuda_graphs else tuple(items))
     sent = {place for place, items in enumerate(of_operators) if any(isinstance(item, Collective) for item in items)}

@@ -21,6 +21,9 @@ CUDA: Final = torch.device("cuda", 0)
 _DISPATCH: Final = FakeTensorMode.dispatch
 #: flex_attention, forward and backward.
 FLEX_ATTENTION: Final = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_attention_backward)
+#: Inductor's calls of graphs inside of a graph, with the attributes that hold these, and its loops over such graphs.
+_SUBGRAPHS: Final = {"Conditional": ("true_subgraph", "false_subgraph"), "InvokeSubgraph": ("subgraph",)}
+_LOOPS: Final = ("WhileLoop",)
 #: Settings of Inductor: no autotuning, since there is no GPU to try kernels on.
 _SETTINGS: Final = {"max_autotune": False, "max_autotune_gemm": False}
 
@@ -131,15 +134,20 @@ def _flex(query: Any, key: Any, value: Any, *_: Any) -> tuple[Any, Any, Any]:
 
 def _flex_backward(query: Any, key: Any, value: Any, out: Any, sums: Any, grad_out: Any, *rest: Any) -> Any:
     lowering: Any = importlib.import_module("torch._inductor.lowering")
-    if any(rest[-2:]):  # tensors that score_mod and mask_mod read; they may need gradients, too
-        raise NotImplementedError("flex_attention with tensors in its score_mod")
+    graph: Any = importlib.import_module("torch._inductor.virtualized").V.graph
     flash = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
     length, of_keys = query.get_size()[2], key.get_size()[2]
     # Flash attention takes the state of a random generator; any tensor will do for it.
     grads = lowering.fallback_handler(flash, add_to_fallback_set=False)(
         grad_out, query, key, value, out, sums, sums, sums, length, of_keys, 0.0, False, sums, sums
     )
-    return (*grads[:3], ())
+    # The gradients of tensors that the score_mod reads are set to zero, and the kernel adds to them.
+    captured = graph.current_node.meta["val"][3]
+    of_captured = [
+        None if gradient is None else lowering.full_like(tensor, 0)
+        for tensor, gradient in zip(rest[-2], captured or (), strict=False)
+    ]
+    return (*grads[:3], of_captured)
 
 
 def _as_cuda(graph: Any, inputs: Sequence[Any], shape_env: Any) -> tuple[Any, list[Any], FakeTensorMode]:
@@ -292,8 +300,15 @@ def _operators(node: Any) -> tuple[str, ...]:
 
 def _library(node: Any) -> Iterator[Launch]:
     buffer = node.node
-    if type(buffer).__name__ in ("MultiOutput", "NopKernel"):
+    kind = type(buffer).__name__
+    if kind in ("MultiOutput", "NopKernel"):
         return
+    if kind in _SUBGRAPHS:
+        # Of a condition's two branches the one with more launches counts.
+        yield from max((_launches_of_subgraph(getattr(buffer, name)) for name in _SUBGRAPHS[kind]), key=len)
+        return
+    if kind in _LOOPS:
+        raise NotImplementedError(f"{kind}: how often the loop runs is not known")
     operator = getattr(buffer, "op_overload", None)
     origins = [node for node in (getattr(buffer, "origins", None) or ()) if node.op == "call_function"]
     called = [node for node in origins if node.target in FLEX_ATTENTION or _is_form_of(operator, node.target)]
@@ -312,6 +327,14 @@ def _library(node: Any) -> Iterator[Launch]:
         layouts=_layouts(getattr(buffer, "inputs", ())),
         layout=next(iter(_layouts((buffer,))), None),
     )
+
+
+def _launches_of_subgraph(subgraph: Any) -> list[Launch]:
+    """The kernels of a graph inside of another one."""
+    virtualized: Any = importlib.import_module("torch._inductor.virtualized").V
+    with virtualized.set_graph_handler(subgraph.graph):
+        subgraph.graph._update_scheduler()
+        return [launch for node in subgraph.graph.scheduler.nodes for launch in _launches(node)]
 
 
 def _is_form_of(operator: Any, target: Any) -> bool:

@@ -17,8 +17,9 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from unittest import mock
@@ -30,8 +31,10 @@ from steptrace.documents.compiled import CompiledCode, GraphBreak, GraphKernels,
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.engine.compilations import broken_by_pytorch, hints_of
 from steptrace.engine.frames import trace_file_name
+from steptrace.estimate.kernel_classes import OWN_KERNELS
 from steptrace.inductor.lower import FLEX_ATTENTION, Fused, GpuFacts, Launch, launches_of
 from steptrace.predict import attention, backend
+from steptrace.predict.guards import Guard, guards_of
 from steptrace.predict.operators import counted_flop, declared_cost, overload_of, tensor_specs, tensors_of
 from steptrace.predict.places import place_of_stack
 from steptrace.predict.pytorch import storage_key
@@ -45,6 +48,8 @@ pytree: Any = private("torch.utils._pytree")
 HigherOrderOperator: Any = private("torch._ops.HigherOrderOperator")
 _Mode: Any = private("torch.utils._python_dispatch.TorchDispatchMode") or object
 _ATTENTION: Final = torch.nn.functional.scaled_dot_product_attention
+#: Wraps operators with side effects.
+_WITH_EFFECTS: Final = torch.ops.higher_order.with_effects
 _CONVOLUTION: Final = torch.ops.aten.convolution.default
 #: Names of operators that stand for kernels that Inductor writes.
 POINTWISE: Final = "inductor.pointwise"
@@ -53,6 +58,12 @@ REDUCTION: Final = "inductor.reduction"
 _CONSTANTS: Final = "torch.fx.experimental.proxy_tensor.CONSTANT_NUMEL_LIMIT"
 #: Inductor replaces products with 0.
 _ZEROS: Final = "torch._inductor.fx_passes.joint_graph.UniformValueConstantFolder._add_peephole_patterns"
+#: The method of modules that `Module.compile` compiles.
+_CALL: Final = "_call_impl"
+#: The method of optimizers that makes their state at the first step.
+_FIRST: Final = "_init_group"
+#: Modules of Inductor that make their patterns at their first use.
+_WITH_PATTERNS: Final = ("torch._inductor.fx_passes.joint_graph", "torch._inductor.fx_passes.post_grad")
 #: What Dynamo does with each function of PyTorch.
 _RULES: Final = "torch._dynamo.trace_rules.get_torch_obj_rule_map"
 _FLASH: Final = "aten._scaled_dot_product_flash_attention.default"
@@ -81,6 +92,8 @@ class _Found:
     is_lowering: bool = False
     #: The share of the blocks that the mask of a `flex_attention` leaves.
     mask_share: float = 1.0
+    #: What the first function that Dynamo follows depends on.
+    guards: list[Guard] = field(default_factory=list)
 
 
 class _Reads(_Mode):  # type: ignore[misc]
@@ -105,7 +118,7 @@ class _Reads(_Mode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
-def capture(
+def capture(  # noqa: PLR0913
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -113,6 +126,7 @@ def capture(
     facts: GpuFacts,
     dynamic: bool | None = None,
     originals: Mapping[tuple[Any, str], Any],
+    guards: list[Guard] | None = None,
 ) -> CompiledCode:
     """The kernels of a compiled function, for a call with these arguments.
 
@@ -123,6 +137,7 @@ def capture(
         facts: the properties of the GPU.
         dynamic: the argument `dynamic` of `torch.compile`.
         originals: PyTorch's attributes as they are without a prediction, by owner and name.
+        guards: filled with what the compiled code depends on.
 
     Returns:
         The kernels. If they cannot be found, the reason and no kernels.
@@ -132,11 +147,13 @@ def capture(
         return unlowered("release", str(torch.__version__))
     if missing("compile"):
         return unlowered("names", "; ".join(losses_of(missing("compile"))))
+    _make_patterns(originals)
     found = _Found(mask_share=mask_share_of((*args, *kwargs.values())))
     settings: dict[str, Any] = {"facts": facts, "dynamic": dynamic, "originals": originals}
-    found_code = _in_child(lambda: _followed(function, args, kwargs, found, **settings))
-    if found_code is None:
-        found_code = unlowered("ended")
+    result = _in_child(lambda: (_followed(function, args, kwargs, found, **settings), found.guards))
+    found_code, found_guards = (unlowered("ended"), []) if result is None else result
+    if guards is not None:
+        guards += found_guards
     if found_code.unlowered is None and _compiles_backward_pass():
         # Graphs and graph breaks are those of the forward pass.
         found_code = replace(found_code, kernels=None, unlowered="compiled_autograd")
@@ -181,7 +198,10 @@ def mask_share_of(values: Sequence[Any]) -> float:
     return 1.0 if mask is None else 1 - float(mask.sparsity()) / 100
 
 
-def _in_child(work: Callable[[], CompiledCode]) -> CompiledCode | None:
+_Result = TypeVar("_Result")
+
+
+def _in_child(work: Callable[[], _Result]) -> _Result | None:
     """Do some work in a forked child, and return its result; None if the child ends without one or takes too long.
 
     PyTorch's C++ ends the process if autograd meets a device that does not exist, and Dynamo runs code of the program,
@@ -223,7 +243,10 @@ def _in_child(work: Callable[[], CompiledCode]) -> CompiledCode | None:
         else:
             os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    return pickle.loads(content) if status == 0 and content else None
+    if status or not content:
+        return None
+    result: _Result = pickle.loads(content)
+    return result
 
 
 def _followed(
@@ -300,6 +323,10 @@ def _trace(  # noqa: PLR0913
         graph.recompile()
         return compile_fx.compile_fx(graph, list(inputs), inner_compile=inner)
 
+    def guarded(guards: Any) -> None:
+        if not found.guards:
+            found.guards = guards_of(guards)
+
     dynamo: Any = importlib.import_module("torch._dynamo")
     parallel: AbstractContextManager[None] = nullcontext()
     if isinstance(function, nn.parallel.DistributedDataParallel):
@@ -307,6 +334,10 @@ def _trace(  # noqa: PLR0913
         parallel, function = function._inside_ddp_forward(), function.module
     elif isinstance(function, nn.Module) and function in sharded_units(function):
         function = function.forward  # its hooks have run
+    elif getattr(function, "__name__", "") == _CALL and isinstance(getattr(function, "__self__", None), nn.Module):
+        # `Module.compile` compiles this method. Dynamo follows a module, and would call the compiled method again.
+        function = function.__self__
+        function._compiled_call_impl = None
     with ExitStack() as stack:
         for context in (
             parallel,
@@ -324,6 +355,8 @@ def _trace(  # noqa: PLR0913
             # Nothing is computed of constants on the device, which has no memory here.
             mock.patch.object(owner_of(_CONSTANTS), "CONSTANT_NUMEL_LIMIT", -1),
             dynamo.config.patch(suppress_errors=False, error_on_recompile=False, compiled_autograd=False),
+            # Nothing that is kept on disk stands for a graph here.
+            importlib.import_module("torch._functorch.config").patch(enable_autograd_cache=False),
         ):
             stack.enter_context(context)
         fake_args, fake_kwargs = pytree.tree_map(lambda value: _fake(value, mode, fakes), (list(args), dict(kwargs)))
@@ -336,13 +369,13 @@ def _trace(  # noqa: PLR0913
         dispatch = dynamo.disable(_Reads.__torch_dispatch__)
         stack.enter_context(mock.patch.object(_Reads, "__torch_dispatch__", dispatch))
         stack.enter_context(_Reads())
-        compiled = dynamo.optimize(compiler, dynamic=dynamic)(function)
+        compiled = dynamo.optimize(compiler, dynamic=dynamic, guard_export_fn=guarded)(function)
         results = compiled(*fake_args, **fake_kwargs)
         outputs = [
             tensor for tensor in pytree.tree_leaves(results) if isinstance(tensor, Tensor) and tensor.requires_grad
         ]
         leaves = [tensor for tensor in fakes.values() if tensor.requires_grad]
-        if outputs and leaves:
+        if outputs and leaves and not found.backward:  # unless the code has run its backward pass itself
             torch.autograd.grad(outputs, leaves, [torch.ones_like(tensor) for tensor in outputs], allow_unused=True)
 
 
@@ -418,12 +451,25 @@ def _fake_optimizer(optimizer: torch.optim.Optimizer, mode: FakeTensorMode, fake
     """Put fake tensors into an optimizer. It is not restored: this process is a child that ends afterwards."""
     for group in optimizer.param_groups:
         group["params"] = [_fake_with_gradient(parameter, mode, fakes) for parameter in group["params"]]
+    # Dynamo calls this method as it is, and what it makes on the device has to be fake, too.
+    first = getattr(optimizer, _FIRST, None)
+    if first is not None:
+        setattr(optimizer, _FIRST, _in_mode(first, mode))
     state = {
         _fake(parameter, mode, fakes): {name: _fake(value, mode, fakes) for name, value in values.items()}
         for parameter, values in optimizer.state.items()
     }
     optimizer.state.clear()
     optimizer.state.update(state)
+
+
+def _in_mode(function: Callable[..., Any], mode: FakeTensorMode) -> Callable[..., Any]:
+    @wraps(function)
+    def within(*args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return function(*args, **kwargs)
+
+    return within
 
 
 def _fake_with_gradient(parameter: Tensor, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Tensor:
@@ -545,10 +591,17 @@ def _devices_named() -> Iterator[None]:
     def never(_: object) -> bool:
         return False
 
+    of_optimizers: Any = importlib.import_module("torch.optim.optimizer")
+    fused = of_optimizers._get_fused_kernels_supported_devices
+
+    def with_fused() -> list[str]:
+        return [*fused(), backend.DEVICE_TYPE]
+
     # It asks CUDA's allocator, which a build for the CPU does not have.
     optimizers: Any = importlib.import_module("torch._dynamo.variables.optimizer")
     with (
         mock.patch.object(optimizers, "_is_static_for_cudagraphs", never),
+        mock.patch.object(of_optimizers, "_get_fused_kernels_supported_devices", with_fused),
         mock.patch.object(variable, "method_attr_device", named),
         mock.patch.object(variable, "method_attr_is_cuda", is_cuda),
         mock.patch.object(variable, "method_cuda", cuda, create=True),
@@ -558,12 +611,32 @@ def _devices_named() -> Iterator[None]:
         yield
 
 
+def _make_patterns(originals: Mapping[tuple[Any, str], Any]) -> None:
+    """Import Inductor and make its patterns, which takes seconds, before the first child: all children inherit them.
+
+    Args:
+        originals: see `capture`.
+    """
+    with suppress(Exception), ExitStack() as stack:  # a child tries again, and says what has failed
+        importlib.import_module("torch._inductor.compile_fx")
+        for context in (
+            _silent(),
+            _without_function_modes(),
+            private("torch.utils._python_dispatch._disable_current_modes")(),
+            _originals(originals),
+            _patterns_of_cpu(),
+        ):
+            stack.enter_context(context)
+        for name in _WITH_PATTERNS:
+            importlib.import_module(name).lazy_init()
+
+
 @contextmanager
 def _patterns_of_cpu() -> Iterator[None]:
     """Inductor's patterns are traced on the CPU: on the virtual device nothing can be made without a prediction."""
     with ExitStack() as stack:
-        for name in ("joint_graph", "post_grad"):
-            module: Any = importlib.import_module(f"torch._inductor.fx_passes.{name}")
+        for name in _WITH_PATTERNS:
+            module: Any = importlib.import_module(name)
             stack.enter_context(mock.patch.object(module, "lazy_init", _on_cpu(module.lazy_init)))
         folder: Any = importlib.import_module("torch._inductor.fx_passes.joint_graph").UniformValueConstantFolder
         stack.enter_context(mock.patch.object(folder, "_deduce_value", _folding_on_cpu(folder._deduce_value)))
@@ -663,6 +736,13 @@ def _written(launch: Launch, mask_share: float) -> OperatorCalls | None:
         )
     if launch.operator in FLEX_ATTENTION:
         return _flex_calls(launch.args[:3], mask_share)[FLEX_ATTENTION.index(launch.operator)]
+    if launch.operator is _WITH_EFFECTS:  # an operator that others may not overtake, as a check of a result
+        launch = replace(launch, operator=launch.args[1], args=launch.args[2:])
+    if isinstance(launch.operator, HigherOrderOperator):  # such as a kernel in Triton of the program's own
+        tensors, results = map(pytree.tree_leaves, ((launch.args, launch.kwargs), launch.result))
+        tensors, results = ([leaf for leaf in leaves if isinstance(leaf, Tensor)] for leaves in (tensors, results))
+        name = f"{OWN_KERNELS}.{launch.operator.name()}"
+        return _call(name, tensor_specs(tensors), tensor_specs(results), arguments={})
     overload = overload_of(launch.operator)
     values = (*launch.args, *launch.kwargs.values())
     inputs = tensor_specs(tensors_of(values))

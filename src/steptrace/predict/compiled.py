@@ -27,6 +27,7 @@ from steptrace.estimate.driver import DriverFacts
 from steptrace.inductor.lower import GpuFacts
 from steptrace.predict import captured
 from steptrace.predict.backend import Replacements, machine
+from steptrace.predict.guards import CompiledKinds, Failed, Guard, code_of
 from steptrace.predict.memory import Marks, allocator
 from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.places import running_frame, running_line
@@ -44,6 +45,10 @@ _INDUCTOR: Final = "inductor"
 _MOST_KINDS: Final = 8
 #: Sizes of the same kinds of arguments that kernels are found for; that takes seconds for each.
 _MOST_SIZES: Final = 3
+#: Where PyTorch defines operators that take functions. Some compile themselves, by a backend that fuses nothing.
+_OPERATORS_OF_FUNCTIONS: Final = "torch._higher_order_ops"
+#: The kind of all calls for which code is not compiled again.
+_TOO_MANY: Final = "too many"
 _CUDA_GRAPHS: Final = ("reduce-overhead", "max-autotune")
 #: A constant of at most so many values, in one dimension, is written into the kernel that reads it.
 _INLINED: Final = 8
@@ -139,7 +144,8 @@ def _following(recorder: Syncs) -> Callable[..., Any]:
         """A module or function that runs as it is, and is noted at each call; a decorator with or without arguments."""
         if model is None:
             return lambda model: compile(model, **options)
-        if options.get("disable"):
+        of_pytorch = str(getattr(model, "__module__", "")).startswith(_OPERATORS_OF_FUNCTIONS)
+        if options.get("disable") or of_pytorch:
             return model
         if isinstance(model, nn.Module):
             context = _Context(recorder, options, model)
@@ -304,26 +310,58 @@ class _Kinds:
         """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first."""
         recorder, dynamic = self._recorder, self._options.get("dynamic")
         settings = self._options.get("mode"), str(self._options.get("options") or {}), dynamic
-        key, alike, elements = _signature(target, args, kwargs)
+        guarded = recorder.guarded_code.setdefault((*settings, code_of(target)), CompiledKinds.of(target, dynamic))
+        with recorder.paused():
+            compiled, failed = guarded.fitting(target, args, kwargs)
+            key, alike, elements = _signature(target, args, kwargs)
+        compiles = compiled is None
+        variant = guarded.variant_of(failed) if compiled is None else compiled.variant
+        # A program that never stops compiling has no more variants than sizes. Later ones have the kernels of the last.
+        settings = (*settings, min(variant, _MOST_SIZES - 1))
         kind = (*settings, key if dynamic is False else alike)
+        if compiles and len(guarded.compiled) >= _most_kinds():
+            kind = key = _TOO_MANY
         self._kinds.add(kind)
         places = recorder.kinds_of_code
+        guards: list[Guard] = []
         if (*settings, key) not in places:
             sizes = self._sizes.setdefault(kind, {})
             if len(sizes) >= _MOST_SIZES:
                 place = sizes[min(sizes, key=lambda size: abs(size - elements))]
             else:
-                place = self._followed(target, args, kwargs)
+                place = self._followed(target, args, kwargs, guards, is_limited=key is _TOO_MANY)
                 sizes[elements] = place
             places[*settings, key] = place
-        return places[*settings, key]
+        place = places[*settings, key]
+        if compiles and key is not _TOO_MANY:
+            self._compile(guarded, guards, failed, variant, place, (target, args, kwargs))
+        return place
 
-    def _followed(self, target: Any, args: Any, kwargs: Any) -> int:
-        """Follow the code for arguments of a new kind, and return its index in `Syncs.codes`."""
+    def _compile(
+        self,
+        guarded: CompiledKinds,
+        guards: Sequence[Guard],
+        failed: Failed | None,
+        variant: int,
+        place: int,
+        call: tuple[Any, Any, Any],
+    ) -> None:
+        """Note that code is compiled for a call, and the reason with the code that was compiled first."""
+        recorder = self._recorder
+        guarded.add_guards(guards)
+        with recorder.paused():
+            guarded.compile(*call, failed, variant)
+        if guarded.first is None:
+            guarded.first = place
+        first = recorder.codes[guarded.first]
+        recorder.codes[guarded.first] = replace(first, recompilations=tuple(guarded.recompilations.values()))
+
+    def _followed(self, target: Any, args: Any, kwargs: Any, guards: list[Guard], *, is_limited: bool) -> int:
+        """Follow the code for arguments of a new kind, fill `guards`, and return its index in `Syncs.codes`."""
         recorder = self._recorder
         mode = self._options.get("mode")
         inductor = self._options.get("options") or {}
-        if len(self._kinds) > _most_kinds():
+        if is_limited or len(self._kinds) > _most_kinds():
             code = captured.unlowered("kinds")
         else:
             with recorder.paused():
@@ -334,6 +372,7 @@ class _Kinds:
                     facts=gpu_facts(machine.driver),
                     dynamic=self._options.get("dynamic"),
                     originals=recorder.originals,
+                    guards=guards,
                 )
         site = running_line()
         file = None if site is None else trace_file_name(site.file)
@@ -422,7 +461,7 @@ def _signature(target: Any, args: Any, kwargs: Any) -> tuple[object, object, int
     if isinstance(target, nn.Module):  # blocks of one kind are compiled once
         named = (*target.named_parameters(), *target.named_buffers())
         weights = (
-            repr(target),
+            tuple((name, type(module), _described(module)) for name, module in target.named_modules()),
             tuple((name, tensor.shape, tensor.dtype, tensor.requires_grad) for name, tensor in named),
         )
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -434,6 +473,12 @@ def _signature(target: Any, args: Any, kwargs: Any) -> tuple[object, object, int
     alike = weights, kinds, str(structure), torch.is_grad_enabled(), getattr(target, "training", None), cast
     sizes = tuple((leaf.shape, leaf.stride()) for leaf in tensors)
     return (alike, sizes), alike, sum(leaf.numel() for leaf in tensors)
+
+
+def _described(module: nn.Module) -> str:
+    """What a module says of itself, unless that holds values of tensors, as of `nn.EmbeddingBag`."""
+    text = module.extra_repr()
+    return "" if "tensor(" in text else text
 
 
 @contextmanager

@@ -38,7 +38,56 @@ def replacements() -> Replacements:
         ),
         **replacing("torch.nn.attention.flex_attention.flex_attention_hop", _flex_attention),
         **replacing("torch.nn.parallel.scatter_gather.Scatter", lambda _: _Scatter),
+        **replacing("torch._higher_order_ops.cond.cond_op", lambda _: _cond),
+        **replacing("torch._higher_order_ops.while_loop.while_loop_op", lambda _: _while_loop),
+        **replacing("torch._higher_order_ops.scan.scan_op", lambda _: _scan),
+        **replacing("torch._higher_order_ops.associative_scan.associative_scan_op", lambda _: _associative_scan),
+        **replacing("torch._higher_order_ops.map.map_impl", lambda _: _map),
     }
+
+
+# What `torch.cond` and its like call. The host reads conditions, uncompiled as in the code that Inductor writes.
+
+
+def _cond(
+    condition: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], operands: Sequence[Any] = ()
+) -> Any:
+    return if_true(*operands) if condition else if_false(*operands)
+
+
+def _while_loop(
+    condition: Callable[..., Any], body: Callable[..., Any], carried: Sequence[Any], more: Sequence[Any] = ()
+) -> tuple[Any, ...]:
+    values = tuple(carried)
+    while condition(*values, *more):
+        values = tuple(body(*values, *more))
+    return values
+
+
+def _scan(
+    combine: Callable[..., Any], first: Sequence[Any], rows: Sequence[Tensor], more: Sequence[Any] = ()
+) -> tuple[Any, ...]:
+    carried, results = tuple(first), []
+    for row in zip(*rows, strict=True):
+        values = tuple(combine(*carried, *row, *more))
+        carried, result = values[: len(carried)], values[len(carried) :]
+        results.append(result)
+    return (*carried, *map(torch.stack, zip(*results, strict=True)))
+
+
+def _associative_scan(combine: Callable[..., Any], rows: Sequence[Tensor], more: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Each pass combines rows that are twice as far apart as in the one before."""
+    values, apart = tuple(rows), 1
+    while apart < len(values[0]):
+        combined = combine(*(value[:-apart] for value in values), *(value[apart:] for value in values), *more)
+        values = tuple(torch.cat((value[:apart], part)) for value, part in zip(values, combined, strict=True))
+        apart *= 2
+    return values
+
+
+def _map(function: Callable[..., Any], rows: Sequence[Tensor], more: Sequence[Any] = ()) -> tuple[Any, ...]:
+    results = [tuple(function(*row, *more)) for row in zip(*rows, strict=True)]
+    return tuple(map(torch.stack, zip(*results, strict=True)))
 
 
 def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:

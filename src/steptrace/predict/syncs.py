@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import torch
 from torch import Tensor
 
-from steptrace.documents.compiled import FIRST_CALL, CompiledCode, CompiledStep
+from steptrace.documents.compiled import FIRST_CALL, RUNS_UNCOMPILED, CompiledCode, CompiledStep
 from steptrace.documents.estimate import COMPILED, Estimate, OperatorCalls
 from steptrace.engine.frames import SourceLine, trace_file_name
 from steptrace.engine.step_counters import AwaitedBranch, StepBranch
@@ -21,6 +21,7 @@ from steptrace.estimate.gpus import gpu_named
 from steptrace.format import plural
 from steptrace.predict import memory
 from steptrace.predict.backend import machine
+from steptrace.predict.guards import CompiledKinds
 from steptrace.predict.limit import WaitInCaptureError
 from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.operators import OperatorLog, Overload
@@ -179,6 +180,8 @@ class Syncs:
         self.originals: dict[tuple[Any, str], Any] = {}
         #: Their places by the kind of code and arguments.
         self.kinds_of_code: dict[object, int] = {}
+        #: What each piece of code was compiled for, by its code object and settings.
+        self.guarded_code: dict[object, CompiledKinds] = {}
         self._compiled_calls = 0
         if memory.allocator().live:
             gc.collect()  # or cycles of an earlier prediction would hold memory, and give it back within this one
@@ -292,12 +295,13 @@ class Syncs:
         with self._lock:
             if not self.codes:
                 return None
-            is_whole = all(code.kernels is not None for code in self.codes)
+            is_whole = all(code.is_known for code in self.codes)
             return CompiledStep(
                 codes=tuple(self.codes),
                 queue=self._operator_log.compiled_queue(),
                 fused_queue=() if is_whole else self._operator_log.fused_queue(),
                 is_asked=self.compiles_modules,
+                recompilations=sum(guard.recompilations for code in self.codes for guard in code.recompilations),
             )
 
     @property
@@ -510,7 +514,10 @@ class Syncs:
         if region is None or region.code is None:
             return None
         is_backward = node is not None and self._thread.region is None
-        is_known = self.codes[region.code].kernels is not None
+        code = self.codes[region.code]
+        if code.unlowered in RUNS_UNCOMPILED:
+            return None
+        is_known = code.kernels is not None
         return 2 * region.serial + is_backward, FIRST_CALL - 2 * region.code - is_backward if is_known else None
 
     def _waits(self, count: int) -> None:

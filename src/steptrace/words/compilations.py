@@ -4,7 +4,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.compilations import Compilations
-from steptrace.words.compiled import break_in_words, on_one_line
+from steptrace.words.compiled import break_in_words, recompiled_in_words
 
 #: Graph breaks and recompilations that the terminal shows, of each.
 _MOST: Final = 5
@@ -23,9 +23,7 @@ def compilation_lines(compiled: Compilations | None) -> list[str]:
     lines = [f"  {compilations_in_words(compiled)}"]
     lines += [f"    {break_in_words(graph_break)}" for graph_break in compiled.breaks[:_MOST]]
     lines += _more(len(compiled.breaks), "graph break")
-    for guard in compiled.recompilations[:_MOST]:
-        times = fmt.plural(guard.recompilations, "recompilation")
-        lines.append(f"    {times} at {fmt.place(guard.file, guard.line)}: the guard {on_one_line(guard.guard)} failed")
+    lines += [f"    {recompiled_in_words(guard)}" for guard in compiled.recompilations[:_MOST]]
     lines += _more(len(compiled.recompilations), "guard that failed", "guards that failed")
     lines += [
         f"    the limit of recompilations was reached: {fmt.place(function.file, function.line)} {function.function} "

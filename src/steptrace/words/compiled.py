@@ -5,33 +5,40 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.compilations import BrokenGraph
+from steptrace.documents.compilations import BrokenGraph, GuardKind, Recompiled
 from steptrace.documents.compiled import CompiledCode, CompiledStep, GraphBreak, Unlowered
 from steptrace.documents.estimate import Estimate, PairedDifference
 from steptrace.words.estimate import difference_words
 
 #: Most characters of the text of a line or of a guard.
 _LONGEST: Final = 200
+#: Failed guards that are shown of each piece of code.
+_MOST: Final = 5
 _UNLOWERED: Final[Mapping[Unlowered, str]] = {
     "release": "kernels are found from PyTorch 2.13 on",
     "names": "this PyTorch lacks names that are needed",
     "ended": "PyTorch's compiler ended its process, or took longer than 5 minutes",
     "not_followed": "Dynamo could not follow it",
     "not_lowered": "Inductor could not lower it",
-    "no_operators": "no tensor operator is in it",
+    "no_operators": "Dynamo makes no graph of it",
     "compiled_autograd": "the whole backward pass is compiled (compiled autograd), which is not followed",
     "kinds": "it is compiled for more kinds of arguments than PyTorch compiles by default",
 }
 
 
 def compiled_lines(
-    compiled: CompiledStep | None, instead: Callable[[str, str | None], Sequence[str]] = lambda _kind, _hints: ()
+    compiled: CompiledStep | None,
+    instead: Callable[[str, str | None], Sequence[str]] = lambda _kind, _hints: (),
+    against: Callable[[GuardKind], Sequence[str]] = lambda _kind: (),
 ) -> list[str]:
-    """The lines on each piece of compiled code: its graphs, kernels and graph breaks; none without compiled code.
+    """The lines on each piece of compiled code; none without compiled code.
+
+    They say its graphs, kernels, graph breaks and recompilations.
 
     Args:
         compiled: what is known of it.
         instead: says what to write instead of what breaks a graph, for the name of the reason and PyTorch's hints.
+        against: says what to do against recompilations, for the kind of the guard.
     """
     if compiled is None:
         return []
@@ -43,11 +50,16 @@ def compiled_lines(
     hints = {graph_break.kind: graph_break.hints for graph_break in reversed(breaks)}
     advice = {kind: instead(kind, hints[kind]) for kind in dict.fromkeys(graph_break.kind for graph_break in breaks)}
     lines += [f"    against {kind}: {' '.join(texts)}" for kind, texts in advice.items() if texts]
+    kinds = dict.fromkeys(guard.kind for code in compiled.codes for guard in code.recompilations)
+    lines += [f"    against recompilations by {kind}: {' '.join(against(kind))}" for kind in kinds if against(kind)]
     return lines
 
 
 def _code_lines(code: CompiledCode) -> list[str]:
     lines = [code_in_words(code), *(f"      {break_in_words(graph_break)}" for graph_break in code.breaks)]
+    lines += [f"      {recompiled_in_words(guard)}" for guard in code.recompilations[:_MOST]]
+    if len(code.recompilations) > _MOST:
+        lines.append(f"      {len(code.recompilations) - _MOST} more guards that fail: in --json")
     if code.fullgraph and code.breaks:
         lines.append("      it is compiled with fullgraph=True: PyTorch ends the program at the first graph break")
     return lines
@@ -60,6 +72,12 @@ def break_in_words(graph_break: GraphBreak | BrokenGraph) -> str:
     return f"{what} at {where}: {graph_break.kind}{f': {on_one_line(graph_break.code)}' if graph_break.code else ''}"
 
 
+def recompiled_in_words(guard: Recompiled) -> str:
+    """How often a guard fails, where, and its text."""
+    times = fmt.plural(guard.recompilations, "recompilation")
+    return f"{times} at {fmt.place(guard.file, guard.line)}: the guard {on_one_line(guard.guard)} failed"
+
+
 def on_one_line(text: str) -> str:
     """A text of the program, short."""
     return fmt.clipped(" ".join(text.split()), _LONGEST)
@@ -70,7 +88,8 @@ def code_in_words(code: CompiledCode) -> str:
     where = "no line of the program" if code.file is None else f"{code.file}:{code.line}"
     if code.kernels is None:
         detail = "" if code.reason is None else f" ({code.reason})"
-        return f"    {where}: kernels not known: {'' if code.unlowered is None else _UNLOWERED[code.unlowered]}{detail}"
+        known = "runs uncompiled" if code.is_known else "kernels not known"
+        return f"    {where}: {known}: {'' if code.unlowered is None else _UNLOWERED[code.unlowered]}{detail}"
     forward, backward = len(code.kernels.forward), len(code.kernels.backward)
     graphs = f"{fmt.count(code.graphs)} {'graph' if code.graphs == 1 else 'graphs'}"
     kernels = f"{fmt.count(forward)} kernels forward" + (f", {fmt.count(backward)} backward" if backward else "")
