@@ -20,6 +20,7 @@ from steptrace.predict.pytorch import TensorBase, functions_off, replacing
 from steptrace.predict.tensor import is_virtual
 from steptrace.torch_names import private
 
+_Function = Callable[..., Any]
 _LAZY: Final[Any] = (UninitializedParameter, UninitializedBuffer)
 #: The class that both inherit.
 _MIXIN: Final[Any] = private("torch.nn.parameter.UninitializedTensorMixin")
@@ -49,44 +50,45 @@ def replacements() -> Replacements:
 # What `torch.cond` and its like call. The host reads conditions, uncompiled as in the code that Inductor writes.
 
 
-def _cond(
-    condition: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], operands: Sequence[Any] = ()
-) -> Any:
+def _cond(condition: Any, if_true: _Function, if_false: _Function, operands: Sequence[Any] = ()) -> Any:
     return if_true(*operands) if condition else if_false(*operands)
 
 
 def _while_loop(
-    condition: Callable[..., Any], body: Callable[..., Any], carried: Sequence[Any], more: Sequence[Any] = ()
+    condition: _Function, body: _Function, carried: Sequence[Any], additional_inputs: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
     values = tuple(carried)
-    while condition(*values, *more):
-        values = tuple(body(*values, *more))
+    while condition(*values, *additional_inputs):
+        values = tuple(body(*values, *additional_inputs))
     return values
 
 
 def _scan(
-    combine: Callable[..., Any], first: Sequence[Any], rows: Sequence[Tensor], more: Sequence[Any] = ()
+    combine: _Function, first: Sequence[Any], rows: Sequence[Tensor], additional_inputs: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
     carried, results = tuple(first), []
     for row in zip(*rows, strict=True):
-        values = tuple(combine(*carried, *row, *more))
+        values = tuple(combine(*carried, *row, *additional_inputs))
         carried, result = values[: len(carried)], values[len(carried) :]
         results.append(result)
     return (*carried, *map(torch.stack, zip(*results, strict=True)))
 
 
-def _associative_scan(combine: Callable[..., Any], rows: Sequence[Tensor], more: Sequence[Any] = ()) -> tuple[Any, ...]:
+def _associative_scan(
+    combine: _Function, rows: Sequence[Tensor], additional_inputs: Sequence[Any] = ()
+) -> tuple[Any, ...]:
     """Each pass combines rows that are twice as far apart as in the one before."""
     values, apart = tuple(rows), 1
     while apart < len(values[0]):
-        combined = combine(*(value[:-apart] for value in values), *(value[apart:] for value in values), *more)
+        before, after = [value[:-apart] for value in values], [value[apart:] for value in values]
+        combined = combine(*before, *after, *additional_inputs)
         values = tuple(torch.cat((value[:apart], part)) for value, part in zip(values, combined, strict=True))
         apart *= 2
     return values
 
 
-def _map(function: Callable[..., Any], rows: Sequence[Tensor], more: Sequence[Any] = ()) -> tuple[Any, ...]:
-    results = [tuple(function(*row, *more)) for row in zip(*rows, strict=True)]
+def _map(function: _Function, rows: Sequence[Tensor], operands: Sequence[Any] = ()) -> tuple[Any, ...]:
+    results = [tuple(function(*row, *operands)) for row in zip(*rows, strict=True)]
     return tuple(map(torch.stack, zip(*results, strict=True)))
 
 
@@ -177,10 +179,10 @@ def _exported(export: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.export.export`, refused for a module or arguments on the virtual device, which has no fake tensors."""
 
     @wraps(export)
-    def exported(mod: Any, args: Any = (), *more: Any, **named: Any) -> Any:
+    def exported(mod: Any, args: Any = (), *additional_inputs: Any, **named: Any) -> Any:
         if any(map(is_virtual, (*mod.parameters(), *mod.buffers(), *args))):
             raise cannot_follow("torch.export", "export on the CPU, or after the steps")
-        return export(mod, args, *more, **named)
+        return export(mod, args, *additional_inputs, **named)
 
     return exported
 
