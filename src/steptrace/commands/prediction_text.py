@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.advice.compiled import instead_of_break
+from steptrace.advice.compiled import against_recompilation, instead_of_break
 from steptrace.advice.replacements import by_replacement, replacement
 from steptrace.documents.estimate import COMPILED, Estimate, NotEstimated
 from steptrace.documents.prediction import PredictedStep, PredictedSync
