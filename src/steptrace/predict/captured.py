@@ -336,8 +336,9 @@ def _trace(  # noqa: PLR0913
         function = function.forward  # its hooks have run
     elif getattr(function, "__name__", "") == _CALL and isinstance(getattr(function, "__self__", None), nn.Module):
         # `Module.compile` compiles this method. Dynamo follows a module, and would call the compiled method again.
-        function = function.__self__
-        function._compiled_call_impl = None
+        module: Any = getattr(function, "__self__")  # noqa: B009 - a Callable has none for the type checker
+        module._compiled_call_impl = None
+        function = module
     with ExitStack() as stack:
         for context in (
             parallel,

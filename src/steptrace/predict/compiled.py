@@ -309,7 +309,7 @@ class _Kinds:
     def place_of(self, target: Any, args: Any, kwargs: Any) -> int:
         """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first."""
         recorder, dynamic = self._recorder, self._options.get("dynamic")
-        settings = self._options.get("mode"), str(self._options.get("options") or {}), dynamic
+        settings: tuple[object, ...] = (self._options.get("mode"), str(self._options.get("options") or {}), dynamic)
         guarded = recorder.guarded_code.setdefault((*settings, code_of(target)), CompiledKinds.of(target, dynamic))
         with recorder.paused():
             compiled, failed = guarded.fitting(target, args, kwargs)
@@ -318,7 +318,7 @@ class _Kinds:
         variant = guarded.variant_of(failed) if compiled is None else compiled.variant
         # A program that never stops compiling has no more variants than sizes. Later ones have the kernels of the last.
         settings = (*settings, min(variant, _MOST_SIZES - 1))
-        kind = (*settings, key if dynamic is False else alike)
+        kind: object = (*settings, key if dynamic is False else alike)
         if compiles and len(guarded.compiled) >= _most_kinds():
             kind = key = _TOO_MANY
         self._kinds.add(kind)

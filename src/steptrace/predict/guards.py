@@ -174,13 +174,10 @@ class CompiledKinds:
     def of(cls, target: Any, dynamic: bool | None) -> "CompiledKinds":  # noqa: FBT001 - as PyTorch's
         """No compilations yet of this module or function."""
         code = code_of(target)
-        named = isinstance(code, CodeType)
-        return cls(
-            function=code.co_name if named else type(target).__name__,
-            file=trace_file_name(code.co_filename) if named else "",
-            line=code.co_firstlineno if named else 0,
-            dynamic=dynamic,
-        )
+        if not isinstance(code, CodeType):
+            return cls(function=type(target).__name__, file="", line=0, dynamic=dynamic)
+        file = trace_file_name(code.co_filename)
+        return cls(function=code.co_name, file=file, line=code.co_firstlineno, dynamic=dynamic)
 
     def add_guards(self, guards: Iterable[Guard]) -> None:
         """Compare these guards from now on."""
