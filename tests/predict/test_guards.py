@@ -168,4 +168,6 @@ def test_a_condition_on_the_device_is_read_and_loops_and_scans_run() -> None:
         last, _ = scan(lambda a, b: (a + b, a * b), torch.zeros((), device="cuda"), x)
         assert float(last.detach()) == 6
         assert associative_scan(add, x, 0).tolist() == [0, 1, 3, 6]
+        sums = associative_scan(lambda a, b: {"sum": a["sum"] + b["sum"]}, {"sum": x}, 0)
+        assert sums["sum"].tolist() == [0, 1, 3, 6]
     assert syncs.unknown == []

@@ -61,7 +61,7 @@ def step(model):
 
 def followed(path):
     look_up = torch_names._look_up
-    torch_names._look_up = lambda asked: torch_names._ABSENT if asked == path else look_up(asked)
+    torch_names._look_up = lambda asked, **how: torch_names._ABSENT if asked == path else look_up(asked, **how)
     from steptrace.errors import PredictError
     from steptrace.predict import predict_syncs
     try:

@@ -20,6 +20,7 @@ from steptrace.predict.pytorch import TensorBase, functions_off, replacing
 from steptrace.predict.tensor import is_virtual
 from steptrace.torch_names import private
 
+pytree: Any = private("torch.utils._pytree")
 _Function = Callable[..., Any]
 _LAZY: Final[Any] = (UninitializedParameter, UninitializedBuffer)
 #: The class that both inherit.
@@ -74,17 +75,19 @@ def _scan(
     return (*carried, *map(torch.stack, zip(*results, strict=True)))
 
 
-def _associative_scan(
-    combine: _Function, rows: Sequence[Tensor], additional_inputs: Sequence[Any] = ()
-) -> tuple[Any, ...]:
-    """Each pass combines rows that are twice as far apart as in the one before."""
+def _associative_scan(combine: _Function, rows: Sequence[Tensor], additional_inputs: Sequence[Any] = ()) -> Any:
+    """Each pass combines rows that are twice as far apart as in the one before.
+
+    PyTorch passes a partial function; its keyword `spec` is the form of the rows, which Dynamo gives to the result.
+    """
     values, apart = tuple(rows), 1
     while apart < len(values[0]):
         before, after = [value[:-apart] for value in values], [value[apart:] for value in values]
-        combined = combine(*before, *after, *additional_inputs)
+        combined = pytree.tree_leaves(combine(*before, *after, *additional_inputs))
         values = tuple(torch.cat((value[:apart], part)) for value, part in zip(values, combined, strict=True))
         apart *= 2
-    return values
+    spec = getattr(combine, "keywords", {}).get("spec")
+    return values if spec is None else pytree.tree_unflatten(values, spec)
 
 
 def _map(function: _Function, rows: Sequence[Tensor], operands: Sequence[Any] = ()) -> tuple[Any, ...]:
