@@ -61,6 +61,6 @@ def test_an_operator_that_waits_for_the_gpu_does_not_compute_on_the_host() -> No
     builder = a_step()
     builder.op("aten::item", 600 * US, 200 * US)  # its copy left no record
     builder.call("cudaStreamSynchronize", 610 * US, 180 * US)
-    rows = {row.placed: row for row in SUBJECT.of(builder.summary())}
+    rows = {row.placed: row for row in SUBJECT.rows_of(builder.summary())}
     assert (rows["gpu"].count, rows["gpu"].device_ns) == (2, 500 * US)
     assert rows["host"].most == "aten::to"

@@ -158,8 +158,9 @@ def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
     assert "workloads/masked_losses.py" in seen
     files = {path for module in TRAINING.code["training"] for path in closure(module)}
     assert {"main.py", "loop.py", "probe.py", "measure.py", "run_folder.py"} <= {path.name for path in files}
-    others = {"supervise.py", "checks.py", "equivalence.py", "plan.py", "summary.py"}
-    assert not others & {path.name for path in files}
+    others = {"jobs/supervise.py", "jobs/checks.py", "equivalence/main.py", "config/plan.py", "documents/summary.py"}
+    assert all((digest._PACKAGE / name).is_file() for name in others)
+    assert not others & {path.relative_to(digest._PACKAGE).as_posix() for path in files}
     assert "predict" not in {path.relative_to(digest._PACKAGE).parts[0] for path in files}
 
 

@@ -263,6 +263,13 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
             expected='numbers of microseconds as "ts" and "dur"',
             next_step="look at these in the file: a tool that rewrote it may have changed them",
         )
+    if not starts and not counts and stream.salvaged:
+        raise TraceError(
+            f"an array of {plural(stream.salvaged, 'value')} of which none is an event",
+            where=path,
+            expected="events of a profiled program",
+            next_step="look into the file: it may be the output of another tool",
+        )
     _raise_merged(columns["op"], scanner.threads.values, path)
     if not starts or _is_profilers_stop(columns, names):
         raise TraceError(
