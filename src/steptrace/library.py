@@ -38,6 +38,7 @@ from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.table import names_of
 from steptrace.errors import RecordError
 from steptrace.extras import named
+from steptrace.words.estimate import reason_words
 
 if TYPE_CHECKING:  # matplotlib is in the extra `lab`
     from matplotlib.axes import Axes
@@ -372,7 +373,7 @@ class LoadedStudy:
                 "launches": estimate.launches,
                 "peak_memory_bytes": estimate.peak_memory_bytes,
                 "fits": estimate.fits,
-                "reason": estimate.reason,
+                "reason": reason_words(estimate) or None,
             }
             for variant in self.document.variants
             for estimate in variant.estimates

@@ -185,8 +185,10 @@ def test_without_rules_for_most_of_the_work_there_is_no_figure_but_the_reason():
     result = estimate([UNCOVERED, add(1000)], "H100")
     assert (result.step_ms, result.gpu_ms, result.gpu_busy_pct, result.limited_by) == (None,) * 4
     assert result.covered_pct < 90
-    assert "_linalg_solve_ex (" in result.reason
+    assert result.without_time == "too_little_covered"
     (missing,) = result.not_estimated
+    assert (missing.code, missing.bandwidth_pct) == ("no_measurements", None)
+    assert UNCOVERED.name.removesuffix(".default") in result.reason
     assert (missing.name, missing.line) == (UNCOVERED.name, 3)
     assert missing.share_pct == pytest.approx(100 - result.covered_pct, abs=0.1)
 
@@ -205,8 +207,10 @@ def test_a_step_with_compiled_code_has_no_time_but_an_upper_bound():
     assert (times, compiled.launches, compiled.covered_pct) == ((None,) * 5, None, 0)
     assert [(one.name, one.line) for one in compiled.not_estimated] == [("torch.compile", 3)]
     assert compiled.fits
-    assert compiled.reason.startswith("uses torch.compile at train.py:3, ")
-    assert compiled.reason.endswith(" ms")
+    assert (eager.without_time, eager.reason) == (None, None)
+    assert compiled.without_time == "compiled_code"
+    assert [missing.code for missing in compiled.not_estimated] == ["unknown_kernels"]
+    assert "train.py:3" in compiled.reason
 
 
 def test_a_copy_from_the_host_is_assumed_and_not_covered_nor_missing():
@@ -217,7 +221,11 @@ def test_a_copy_from_the_host_is_assumed_and_not_covered_nor_missing():
     assert [one.name for one in result.assumed] == ["aten._to_copy.default"]
     assert result.assumed[0].share_pct > 90
     assert result.gpu_ms[0] > alone.gpu_ms[0] + 1e3 * 4e7 / 64e9
-    assert estimate([copy], "H100").reason == "nothing but copies ran on the virtual device"
+    assert result.assumed[0].code == "pcie"
+    low, high = result.assumed[0].bandwidth_pct
+    assert 0 < low < high <= 100
+    assert estimate([copy], "H100").without_time == "only_copies"
+    assert estimate([], "H100").without_time == "nothing_ran"
 
 
 def test_the_band_of_many_shapes_is_narrower_than_that_of_one():
@@ -230,7 +238,7 @@ def test_the_band_of_many_shapes_is_narrower_than_that_of_one():
 
 def test_a_custom_operator_without_a_declared_cost_is_assumed_with_a_wide_band():
     result = estimate([CUSTOM], "H100")
-    assert [one.name for one in result.assumed] == [CUSTOM.name]
+    assert [(one.name, one.code) for one in result.assumed] == [(CUSTOM.name, "custom_operator")]
     assert not result.not_estimated
     at_full_bandwidth = 1e3 * 8e7 / 3350e9
     assert 0.7 * at_full_bandwidth < result.gpu_ms[0] < 1.5 * at_full_bandwidth
@@ -243,6 +251,9 @@ def test_a_declared_cost_stands_in_for_all_that_is_assumed():
     result = estimate([replace(CUSTOM, cost=cost)], "H100")
     assert 1.0 < result.gpu_ms[0] < result.gpu_ms[1] < 20.0
     assert (result.launches, result.limited_by) == (3, "arithmetic")
+    (declared,) = result.assumed
+    assert declared.code == "declared_cost"
+    assert declared.arithmetic_pct[0] < declared.bandwidth_pct[0]
     assert estimate([replace(CUSTOM, cost=DeclaredCost(launches=0))], "H100").launches == 0
 
 
@@ -255,7 +266,8 @@ def test_collectives_are_launched_but_in_no_time_of_the_gpu():
 
 
 def test_bfloat16_has_no_figure_on_a_v100():
-    assert estimate([product(4096, "bfloat16")], "V100").step_ms is None
+    without = estimate([product(4096, "bfloat16")], "V100")
+    assert (without.step_ms, [missing.code for missing in without.not_estimated]) == (None, ["no_peak"])
     assert estimate([product(4096, "float16")], "V100").step_ms is not None
 
 

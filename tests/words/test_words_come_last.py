@@ -3,8 +3,11 @@
 That is all JSON, the rows of all tables, the exit codes, what a page's first screen shows, and what stands first.
 """
 
+import dataclasses
 import json
+import pickle
 import runpy
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,16 +16,20 @@ from typing import Any, Final
 import msgspec
 import pandas as pd
 import pytest
+import torch
 
+from analysis.test_compilations import COMPILED, summary_beside
 from builders import TraceBuilder, training_step
 from commands.test_compare_command import study as compared_study
 from commands.test_compare_command import variant
 from compare.conftest import StudyFolder
 from documents import compare, fill
+from estimate.test_estimate import CUSTOM, UNCOVERED, add, call, estimate, tensor
 from findings.fixtures import host_bound, sync_bound
 from findings.jobs import MS, job
+from snapshot.test_snapshot import training
 from steptrace.cli import main
-from steptrace.commands import predict
+from steptrace.commands import predict, run
 from steptrace.compare.gates import ending, judge
 from steptrace.documents.base import Document, write
 from steptrace.documents.probe import StepOutputs
@@ -30,6 +37,9 @@ from steptrace.equivalence.programs import verdict_on_programs
 from steptrace.exit_codes import ExitCode
 from steptrace.findings import with_findings
 from steptrace.findings.recommended import first_steps
+from steptrace.launch.result import Launched
+from steptrace.predict import predict_syncs
+from steptrace.predict.syncs import predicted
 from steptrace.report.study.first_screen import _no_verdict
 from steptrace.report.study.variants import care, load_study
 from words.silent import makers, replacement_of, silence
@@ -54,7 +64,12 @@ SENTENCES: Final = frozenset(
 
 
 #: By a key that holds a fact, the keys beside it that say the same in words.
-WORDS_BESIDE: Final = {"not_comparable": {"reason"}, "before_value": {"before", "now", "name"}}
+WORDS_BESIDE: Final = {
+    "not_comparable": {"reason"},
+    "before_value": {"before", "now", "name"},
+    "bandwidth_pct": {"reason"},  # an operator without an estimate, or with an assumed one
+    "without_time": {"reason"},  # an estimate
+}
 
 
 def facts(value: Any) -> Any:
@@ -183,19 +198,127 @@ def test_what_predict_says_is_the_same_without_sentences(
     follow_command = predict.follow_command
     monkeypatch.setattr(predict, "follow_command", follow_once)
 
-    def predicted() -> tuple[int, Any]:
+    def answered() -> tuple[int, Any]:
         options = ["--gpu", "H100", "--budget", "0", "--steps", "4", "--warmup", "3"]
         code = main(["predict", "--json", *options, "--", sys.executable, "train.py"])
         said = capfd.readouterr()
         assert said.out, f"exit code {code}, no answer; the program, and steptrace, said:\n{said.err}"
         return code, json.loads(said.out)
 
-    code, before = predicted()
+    code, before = answered()
     silence(monkeypatch)
-    silent_code, after = predicted()
+    silent_code, after = answered()
     assert silent_code == code == ExitCode.NOT_HELD
     assert facts(after) == facts(before)
     assert before["total"] == 1
+
+
+@pytest.mark.parametrize("operators", ["none", "copy", "covered", "uncovered", "custom", "compiled"])
+def test_an_estimate_s_facts_are_the_same_without_sentences(monkeypatch: pytest.MonkeyPatch, operators: str) -> None:
+    copy = call("aten._to_copy.default", [], [tensor(10**7)], host=tensor(10**7))
+    calls = {"none": [], "copy": [copy], "covered": [copy, add(10**7)], "uncovered": [UNCOVERED], "custom": [CUSTOM]}
+    compiled = [("train.py", 3)] if operators == "compiled" else []
+
+    def estimated() -> Any:
+        return json.loads(msgspec.json.encode(estimate(calls.get(operators, [add(10**7)]), "H100", compiled=compiled)))
+
+    before = estimated()
+    silence(monkeypatch)
+    after = estimated()
+    assert facts(after) == facts(before)
+    assert (before["step_ms"] is None) == (before["without_time"] is not None)
+    reasons = {after["reason"], *(row["reason"] for row in (*after["not_estimated"], *after["assumed"]))}
+    assert reasons - {None} == ({"x"} if operators != "covered" or before["assumed"] else set())
+
+
+def test_what_was_compiled_is_the_same_without_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary_beside(tmp_path / "run", {"compiled": dataclasses.asdict(COMPILED)})
+
+    def analysed_trace() -> Any:
+        trace = str(tmp_path / "run" / "trace.json.gz")
+        assert main(["analyze", trace, "--no-report", "--out", str(tmp_path / "out")]) == 0
+        return json.loads((tmp_path / "out" / "summary.json").read_text())
+
+    before = analysed_trace()
+    silence(monkeypatch)
+    after = analysed_trace()
+    assert facts(after) == facts(before)
+    assert after != before
+    assert {"graph_breaks", "recompilations"} <= {item["rule"] for item in before["traces"][0]["findings"]}
+
+
+def test_what_a_program_would_compile_is_the_same_without_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    def followed() -> Any:
+        with predict_syncs(follow_compiled=True) as syncs:
+            breaks = torch.compile(lambda x: x * x.sum().item())
+            breaks(torch.ones(4, device="cuda"))
+        prediction = json.loads(msgspec.json.encode(predicted(syncs)))
+        for code in prediction["followed"]["compiled"]["codes"]:
+            del code["seconds"]
+        return prediction
+
+    before = followed()
+    silence(monkeypatch)
+    assert facts(followed()) == facts(before)
+    (code,) = before["followed"]["compiled"]["codes"]
+    assert code["breaks"]
+
+
+def test_snapshots_of_memory_are_the_same_without_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / "first.pickle", tmp_path / "last.pickle"]
+    for file, content in zip(files, (training(), {**training(), "segments": []}), strict=True):
+        file.write_bytes(pickle.dumps(content, protocol=4))
+    out = tmp_path / "out"
+
+    def written() -> Any:
+        codes = [
+            main(["analyze", str(files[0]), "--out", str(out)]),
+            main(["diff", *map(str, files), "--out", str(out)]),
+        ]
+        pages = [path.read_text(encoding="utf-8").count("<tr") for path in sorted(out.glob("*.html"))]
+        return codes, {path.name: facts(json.loads(path.read_text())) for path in sorted(out.glob("*.json"))}, pages
+
+    before = written()
+    silence(monkeypatch)
+    assert written() == before
+    assert before[0] == [0, 0]
+
+
+def test_what_run_says_is_the_same_without_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    measured = list[Launched]()
+
+    def launch_once(command: Any, settings: Any, **options: Any) -> Launched:
+        """The program is measured once: sentences are replaced only in what this process says of it."""
+        if not measured:
+            measured.append(launch(command, settings, **options))
+            shutil.copytree(settings.out, tmp_path / "measured")
+        else:
+            shutil.copytree(tmp_path / "measured", settings.out, dirs_exist_ok=True)
+        (rank,) = measured[0].ranks
+        assert rank.trace is not None
+        trace = msgspec.structs.replace(rank.trace, file=Path(rank.trace.file).name)
+        ranks = (msgspec.structs.replace(rank, trace=trace),)
+        return dataclasses.replace(measured[0], out=Path(settings.out), ranks=ranks)
+
+    launch = run.launch
+    monkeypatch.setattr(run, "launch", launch_once)
+
+    def ran() -> tuple[int, Any, Any]:
+        options = ["--steps", "4", "--warmup", "2", "--profile", "2", "--no-predict", "--out", "out"]
+        code = main(["run", "--json", *options, "--", sys.executable, "train.py"])
+        answer = json.loads(capfd.readouterr().out)
+        files = [Path(answer["run"]), *Path("out").glob("*.json")]
+        return code, facts(answer), {file.name: facts(json.loads(file.read_text())) for file in files}
+
+    before = ran()
+    silence(monkeypatch)
+    assert ran() == before
+    assert before[0] == 0
+    assert {"run.json", "summary.json"} <= set(before[2])
 
 
 @pytest.mark.parametrize("samples", [8, 16])

@@ -1,7 +1,7 @@
 """The text on a prediction: its syncs and their places, kinds of steps, and estimates for named GPUs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.advice.compiled import against_recompilation, instead_of_break
@@ -11,6 +11,16 @@ from steptrace.documents.prediction import PredictedStep, PredictedSync
 from steptrace.documents.syncs import PredictedBranch, place_of
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.words.compiled import compiled_estimate_lines, compiled_lines
+from steptrace.words.estimate import (
+    busy_words,
+    memory_words,
+    rate_words,
+    reason_words,
+    saved_words,
+    step_words,
+    tested_words,
+    uncovered_words,
+)
 from steptrace.words.prediction import awaited_in_words, most_first, places_in_words, predicted_in_words
 
 #: A warm-up step with this many times the syncs of the others does something else.
@@ -117,8 +127,6 @@ def study_lines(
 
 
 def _saved(estimate: Estimate) -> str:
-    from steptrace.words.estimate import saved_words
-
     return _NONE if estimate.difference is None else saved_words(estimate.difference)
 
 
@@ -177,17 +185,17 @@ def instead(sites: Sequence[PredictedSync]) -> list[str]:
 
 def table(estimates: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
     """The lines of the table of estimates; below it why a row has no figure, and which operators no rule covers."""
-    rows = [_row(estimate) for estimate in estimates]
-    lines = ["  estimated, not measured:", *_with_figures(_HEAD, [row for row in rows if _has_figures(row)])]
+    rows = [_row(estimate) for estimate in estimates if _has_figures(estimate)]
+    lines = ["  estimated, not measured:", *_with_figures(_HEAD, rows)]
     return [*lines, *beside_figures(estimates, ranks=ranks), *_work(estimates[0])]
 
 
 def beside_figures(estimates: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
     """The lines below a table's figures: why a row has none, what compiling changes, and what no rule covers."""
     lines = [
-        f"    {_name(estimate)}: not estimated: {estimate.reason}"
+        f"    {_name(estimate)}: not estimated: {reason_words(estimate)}"
         for estimate in estimates
-        if estimate.reason is not None
+        if estimate.step_ms is None
     ]
     if ranks > 1:
         lines.append(f"    one of {ranks} GPUs, as NCCL connects those of one machine")
@@ -198,7 +206,7 @@ def beside_figures(estimates: Sequence[Estimate], *, ranks: int = 1) -> list[str
         for call in missing[:_LISTED]:
             place = "" if call.file is None else f", {call.file}:{call.line}"
             share = f"{fmt.count(call.calls)}x per step, {fmt.percent(call.share_pct)} of the GPU work"
-            lines.append(f"    not covered: {call.name}, {share}{place}: {call.reason}")
+            lines.append(f"    not covered: {call.name}, {share}{place}: {uncovered_words(call)}")
         if len(missing) > _LISTED:
             lines.append(f"    and {len(missing) - _LISTED} more in --json")
         lines += assumed_lines(estimate)
@@ -207,23 +215,35 @@ def beside_figures(estimates: Sequence[Estimate], *, ranks: int = 1) -> list[str
 
 def assumed_lines(estimate: Estimate) -> list[str]:
     """A line for each assumption of an estimate: the operators that it is about, and their share of the GPU work."""
-    by_reason: dict[str, list[NotEstimated]] = {}
+    same: dict[tuple[Any, ...], list[NotEstimated]] = {}
     for call in estimate.assumed:
-        by_reason.setdefault(call.reason, []).append(call)
+        same.setdefault((call.code, call.arithmetic_pct, call.bandwidth_pct), []).append(call)
     lines = []
-    for reason, calls in by_reason.items():
+    for calls in same.values():
         share = fmt.percent(sum(call.share_pct for call in calls))
         names = list(dict.fromkeys(call.name.removesuffix(".default") for call in calls))
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        lines.append(f"    assumed: {', '.join(names[:_LISTED])}{more}, {share} of the GPU work, {reason}")
+        lines.append(
+            f"    assumed: {', '.join(names[:_LISTED])}{more}, {share} of the GPU work, {uncovered_words(calls[0])}"
+        )
     return lines
 
 
-def _has_figures(row: Sequence[str]) -> bool:
-    """Whether a row has a figure besides the GPU and the batch; if not, a line below the table says why."""
-    from steptrace.words.estimate import NOT_ESTIMATED
-
-    return any(cell not in (_NONE, NOT_ESTIMATED) for cell in row[2:])
+def _has_figures(estimate: Estimate) -> bool:
+    """Whether an estimate has a figure besides the GPU and the batch; if not, a line below the table says why."""
+    figures = (
+        estimate.step_ms,
+        estimate.samples_per_s,
+        estimate.gpu_ms,
+        estimate.gpu_busy_pct,
+        estimate.mfu_pct,
+        estimate.limited_by,
+        estimate.launches,
+        estimate.peak_memory_bytes,
+        estimate.largest_batch,
+        estimate.tested_pct,
+    )
+    return any(figure is not None for figure in figures)
 
 
 def _with_figures(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -235,9 +255,6 @@ def _with_figures(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
 
 
 def _row(estimate: Estimate) -> tuple[str, ...]:
-    # Imports numpy, which `--help` need not.
-    from steptrace.words.estimate import busy_words, memory_words, rate_words, step_words
-
     return (
         estimate.gpu,
         _NONE if estimate.batch is None else str(estimate.batch),
@@ -265,8 +282,6 @@ def _communication(estimate: Estimate) -> list[str]:
 
 def _work(estimate: Estimate) -> list[str]:
     """The lines on the classes of kernels with most of the GPU's work."""
-    from steptrace.words.estimate import tested_words
-
     shown = [work for work in estimate.work if work.share_pct >= 1][:_CLASSES]
     if not shown:
         return []

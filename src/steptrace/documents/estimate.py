@@ -5,7 +5,7 @@ Plain dataclasses: a prediction, which can be asked for its estimate, runs in en
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from steptrace import format as fmt
 
@@ -90,18 +90,33 @@ class OperatorCalls:
 #: A lowest and a highest value.
 Band = tuple[float, float]
 
+#: If less than this share of the GPU work is covered by rules, no step time is given.
+LEAST_COVERED: Final = 0.9
+#: Why an operator's time is not known: operators like it were never measured, the GPU's data sheet has no rate for the
+#: type that it computes in, or it is compiled code whose kernels are not known.
+Uncovered = Literal["no_measurements", "no_peak", "unknown_kernels"]
+#: What an operator's time was assumed from: the rate of PCIe, for a copy; the bytes of its tensors, for a kernel that
+#: the program has written and for a custom operator; what is declared of a custom operator.
+Assumed = Literal["pcie", "own_kernel", "custom_operator", "declared_cost"]
+#: Why a step has no time: nothing ran on the GPU, nothing but copies did, rules cover too little of its work, or its
+#: compiled code has unknown kernels.
+WithoutTime = Literal["nothing_ran", "only_copies", "too_little_covered", "compiled_code"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class NotEstimated:
-    """An operator that no rule covers, a call of torch.compile, or a copy whose time is assumed.
+    """An operator that no rule covers, a call of torch.compile, or an operator whose time is assumed.
 
     Attributes:
         name: operator with its overload; `torch.compile`.
-        reason: why there is no rule, or what was assumed.
+        reason: `code` and its figures in words.
         share_pct: its share of the estimated GPU work, copies included.
         calls: per step.
         file: the program's file, None where no line of the program called it.
         line: its line.
+        code: why there is no rule, or what was assumed; None in files of earlier versions.
+        arithmetic_pct: the assumed share of the peak arithmetic, where that was assumed.
+        bandwidth_pct: the assumed share of the bandwidth, of a copy the bandwidth of PCIe, where that was assumed.
     """
 
     name: str
@@ -110,6 +125,9 @@ class NotEstimated:
     calls: float
     file: str | None
     line: int | None
+    code: Uncovered | Assumed | None = None
+    arithmetic_pct: Band | None = None
+    bandwidth_pct: Band | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,9 +290,10 @@ class Estimate:
         largest_batch: that fits; None unless two batches were followed.
         covered_pct: share of the estimated work of GPU kernels, without copies, that a rule covers.
         tested_pct: share of that work whose class and format were held to published measurements.
-        reason: why there is no step time.
+        reason: `without_time` and its figures in words.
         not_estimated: operators that no rule covers.
-        assumed: copies between host and GPU, counted as GPU work at an assumed share of PCIe's data sheet.
+        assumed: operators whose times are assumed: copies between host and GPU, which count as GPU work, and what the
+            program or a library has written itself.
         samples_per_s: samples of all GPUs, where the batch is known.
         mfu_pct: FLOP of products, convolutions and attention per second / the peak of the format that most are in.
         work: what each class of kernels does, the most GPU work first.
@@ -290,6 +309,7 @@ class Estimate:
         lines: those that launch something, most launches first; none with compiled code.
         compiled: what compiling changes; None without compiled code, or where its kernels are not known. Of a program
             that compiles nothing and was asked what that would give, all else is of the program as it is.
+        without_time: why there is no step time; None if there is one, and in files of earlier versions.
     """
 
     gpu: str
@@ -322,6 +342,7 @@ class Estimate:
     difference: PairedDifference | None = None
     behind: PairedDifference | None = None
     compiled: CompiledEstimate | None = None
+    without_time: WithoutTime | None = None
 
     def __str__(self) -> str:
         """The GPU, its band of step times, what limits them, launches, syncs and memory, on one line."""

@@ -10,8 +10,10 @@ import numpy as np
 
 from steptrace.documents.estimate import (
     COMPILED,
+    LEAST_COVERED,
     SYNC,
     UNCOMPILED,
+    Assumed,
     Band,
     ClassSaving,
     ClassWork,
@@ -22,6 +24,8 @@ from steptrace.documents.estimate import (
     OperatorCalls,
     PairedDifference,
     PartSaving,
+    Uncovered,
+    WithoutTime,
 )
 from steptrace.estimate.collectives import collective_of, collective_seconds
 from steptrace.estimate.compiled import compiled_items, compiled_peak
@@ -35,20 +39,18 @@ from steptrace.estimate.kernel_classes import (
     NEVER_MEASURED,
     OWN_KERNEL,
     WITHOUT_RULE,
-    base_name,
     is_convolution,
 )
 from steptrace.estimate.queue import Collective, GraphLaunch, Item, Sync, Timeline, simulate, with_joins
 from steptrace.estimate.tiles import effort
-from steptrace.estimate.times import Draws, band, ideal_seconds, kernel_seconds, normal
+from steptrace.estimate.times import Draws, assumed_shares, band, ideal_seconds, kernel_seconds, normal
 from steptrace.estimate.work import Kernel, kernels_of, on_gpu
-from steptrace.format import duration_ms, enumeration, place, rounded, setting, share
+from steptrace.format import rounded
+from steptrace.words.estimate import reason_words, uncovered_words
 
 if TYPE_CHECKING:  # a program that asks for its own estimate has no msgspec
     from steptrace.documents.prediction import PredictedStep
 
-#: If less than this share of the GPU work is covered by rules, no step time is given.
-LEAST_COVERED: Final = 0.9
 #: Syncs, or collectives, limit a step if waiting for them takes at least this share of it.
 _MATTERS: Final = 0.15
 #: A class of kernels with a smaller share of the saved GPU work is not listed.
@@ -57,17 +59,13 @@ _LEAST_OF_SAVING: Final = 0.1
 _MOST: Final = 0.6
 #: A limit is named only if it holds in at least this share of the draws.
 _AGREE: Final = 0.8
-#: Assumptions about classes without measurements.
-_ASSUMED: Final = {
-    HOST_COPY: "taken at about 20 to 90 % of PCIe's data sheet rate, not measured",
-    OWN_KERNEL: "taken as long as its tensors' bytes take at about 6 to 100 % of the bandwidth, not tested",
-    CUSTOM: "taken as long as its tensors' bytes take at about 3 to 100 % of the bandwidth, not tested; "
-    "declare its cost by steptrace.operator_cost",
-    DECLARED: "taken as long as its declared FLOP take at about 9 to 70 % of the peak, or its declared bytes at about "
-    "18 to 90 % of the bandwidth, not tested",
+#: What the times of classes without measurements are assumed from.
+_ASSUMED: Final[Mapping[str, Assumed]] = {
+    HOST_COPY: "pcie",
+    OWN_KERNEL: "own_kernel",
+    CUSTOM: "custom_operator",
+    DECLARED: "declared_cost",
 }
-_NO_MEASUREMENTS: Final = "no measurements of such operators"
-_NO_ARITHMETIC: Final = "the data sheet has no figure for its type"
 
 
 @dataclass(frozen=True)
@@ -252,9 +250,10 @@ def estimate_drawn(
         largest_batch=largest_batch(peaks or {}, gpu),
         covered_pct=_round(100 * covered),
         tested_pct=_round(100 * _total(tested) / of_kernels) if of_kernels else None,
-        reason=None if enough else _reason(works, covered),
-        not_estimated=tuple(_listed(works, lambda work: work.why)),
-        assumed=tuple(_listed(works, lambda work: _ASSUMED.get(work.launched.kernel.kind))),
+        reason=None,
+        without_time=None if enough else _without_time(works),
+        not_estimated=tuple(_listed(works, gpu, lambda work: work.why)),
+        assumed=tuple(_listed(works, gpu, lambda work: _ASSUMED.get(work.launched.kernel.kind))),
         lines=_lines(launched, timeline.host),
         samples_per_s=_rate(followed, step) if enough else None,
         mfu_pct=_mfu(launched, gpu, step) if enough else None,
@@ -264,7 +263,9 @@ def estimate_drawn(
         exposed_ms=_ms(timeline.exposed) if enough and not alone else None,
         communication_bytes=None if alone else sum(collective.bytes for collective in drawn.collectives) / drawn.steps,
     )
-    return _compiled(estimate, dict.fromkeys(followed.compiled)) if followed.compiled else estimate
+    if followed.compiled:
+        estimate = _compiled(estimate, dict.fromkeys(followed.compiled))
+    return estimate if estimate.step_ms is not None else replace(estimate, reason=reason_words(estimate))
 
 
 def difference(drawn: StepDraws, baseline: StepDraws, name: str) -> PairedDifference:
@@ -389,16 +390,16 @@ class _Work:
 
     launched: _Launched
     seconds: float
-    why: str | None
+    why: Uncovered | None
 
 
-def _why_uncovered(kernel: Kernel, gpu: Gpu) -> str | None:
+def _why_uncovered(kernel: Kernel, gpu: Gpu) -> Uncovered | None:
     if kernel.kind in WITHOUT_RULE:
         # A kernel that moves so little data that it takes the minimum time needs no rule.
         if kernel.bytes / (0.1 * gpu.bandwidth) < 2e-6 * kernel.launches:
             return None
-        return _NO_MEASUREMENTS
-    return _NO_ARITHMETIC if kernel.flop and gpu.flops(kernel.arithmetic) is None else None
+        return "no_measurements"
+    return "no_peak" if kernel.flop and gpu.flops(kernel.arithmetic) is None else None
 
 
 def _other_launches(followed: FollowedStep, drawn: StepDraws) -> float:
@@ -494,13 +495,9 @@ def _bounds(works: Sequence[_Work], gpu: Gpu) -> dict[str, float]:
 
 def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | None]]) -> Estimate:
     """The estimate of a step with compiled code that is not known; `places`: its calls of torch.compile."""
-    lines = [place(file, line) for file, line in places if file is not None]
-    reason = f"uses torch.compile{f' at {enumeration(lines)}' if lines else ''}, whose kernels cannot be predicted"
-    if uncompiled.step_ms is not None:
-        reason += f"; the same code without torch.compile takes at most {duration_ms(uncompiled.step_ms[1], 2)}"
     calls = [
-        NotEstimated(name=COMPILED, reason="kernels not known", share_pct=100, calls=1, file=file, line=line)
-        for file, line in places
+        _worded(NotEstimated(name=COMPILED, reason="", code="unknown_kernels", share_pct=100, calls=1, file=f, line=n))
+        for f, n in places
     ]
     return replace(
         uncompiled,
@@ -512,7 +509,7 @@ def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | Non
         launches=None,
         covered_pct=0,
         tested_pct=None,
-        reason=reason,
+        without_time="compiled_code",
         not_estimated=(*calls, *uncompiled.not_estimated),
         uncompiled_ms=uncompiled.step_ms,
         lines=(),
@@ -540,38 +537,55 @@ def _lines(launched: Sequence[_Launched], host: Draws) -> tuple[LineLaunches, ..
     )
 
 
-def _listed(works: Sequence[_Work], reason: Callable[[_Work], str | None]) -> Iterable[NotEstimated]:
-    """The operators for which `reason` returns one, grouped by reason, name and line, the most GPU work first."""
+def _listed(
+    works: Sequence[_Work], gpu: Gpu, code: Callable[[_Work], Uncovered | Assumed | None]
+) -> Iterable[NotEstimated]:
+    """The operators for which `code` returns one, grouped by code, name and line, the most GPU work first."""
     total = _total(works)
     of_lines: dict[tuple[Any, ...], list[_Work]] = defaultdict(list)
     for work in works:
-        why = reason(work)
+        why = code(work)
         if why is not None:
             call = work.launched.call
             where = (work.launched.kernel.kind, None, None) if call is None else (call.name, call.file, call.line)
             of_lines[why, *where].append(work)
     for (why, name, file, line), same in sorted(of_lines.items(), key=lambda item: -_total(item[1])):
-        calls = sum(work.launched.calls for work in same)
-        share_pct = _round(100 * _total(same) / total)
-        yield NotEstimated(name=name, reason=why, share_pct=share_pct, calls=calls, file=file, line=line)
+        arithmetic = bandwidth = None
+        if why in _ASSUMED.values():
+            arithmetic, bandwidth = map(_assumed_percent, assumed_shares(same[0].launched.kernel, gpu, shipped()))
+        row = NotEstimated(
+            name=name,
+            reason="",
+            code=why,
+            share_pct=_round(100 * _total(same) / total),
+            calls=sum(work.launched.calls for work in same),
+            file=file,
+            line=line,
+            arithmetic_pct=arithmetic if why == "declared_cost" else None,
+            bandwidth_pct=bandwidth,
+        )
+        yield _worded(row)
+
+
+def _assumed_percent(shares: Draws) -> Band:
+    return _rounded(band(100 * shares))
+
+
+def _worded(row: NotEstimated) -> NotEstimated:
+    return replace(row, reason=uncovered_words(row))
 
 
 def _total(works: Iterable[_Work]) -> float:
     return sum(work.seconds for work in works)
 
 
-def _reason(works: Sequence[_Work], covered: float) -> str:
+def _without_time(works: Sequence[_Work]) -> WithoutTime:
+    """Why a step whose work is not covered has no time."""
     if not works:
-        return "nothing ran on the virtual device"
+        return "nothing_ran"
     if all(work.launched.kernel.kind == HOST_COPY for work in works):
-        return "nothing but copies ran on the virtual device"
-    names: dict[str, str] = {}
-    for work in sorted(works, key=lambda work: -work.seconds):
-        if work.why is not None:
-            name = work.launched.kernel.kind if work.launched.call is None else base_name(work.launched.call.name)
-            names.setdefault(name, work.why)
-    listed = ", ".join(f"{name} ({why})" for name, why in list(names.items())[:3])
-    return f"{share(covered)} of the GPU work is covered, {setting(LEAST_COVERED)} are needed: {listed}"
+        return "only_copies"
+    return "too_little_covered"
 
 
 def _ms(seconds: Draws) -> Band:

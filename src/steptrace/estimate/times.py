@@ -59,8 +59,7 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
     floor = np.exp(_FLOOR_SPREAD * normal("shortest kernel"))
     for row, kernel in enumerate(kernels):
         if kernel.over_bus:
-            share = _PCIE[0] * np.exp(_PCIE[1] * normal("PCIe"))
-            result[row] = 2.5e-6 * floor + kernel.bytes / (gpu.pcie_gbs * 1e9 * np.minimum(share, 1.0))
+            result[row] = 2.5e-6 * floor + kernel.bytes / (gpu.pcie_gbs * 1e9 * _pcie_share())
             continue
         efficiency = constants.of(kernel.kind, kernel.format, gpu)
         by_flop, by_bytes = ideal_seconds(kernel, gpu)
@@ -98,6 +97,26 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
         seconds = seconds * np.exp(drawn)
         result[row] = seconds + launching * floor
     return result
+
+
+def assumed_shares(kernel: Kernel, gpu: Gpu, constants: Constants) -> tuple[Draws, Draws]:
+    """The shares of the peak arithmetic and of the bandwidth at which a kernel's time is taken, in each draw.
+
+    Of a copy between host and GPU both are of PCIe's bandwidth.
+    """
+    if kernel.over_bus:
+        return _pcie_share(), _pcie_share()
+    efficiency = constants.of(kernel.kind, kernel.format, gpu)
+    stream = f"{kernel.kind} {kernel.format}"
+    return (
+        _share(efficiency.arithmetic, efficiency.spread_arithmetic, f"{stream} arithmetic"),
+        _share(efficiency.memory, efficiency.spread_memory, f"{stream} memory"),
+    )
+
+
+def _pcie_share() -> Draws:
+    """The share of PCIe's data sheet rate that a copy reaches, in each draw."""
+    return np.minimum(_PCIE[0] * np.exp(_PCIE[1] * normal("PCIe")), 1.0)
 
 
 def spread_of_shape(efficiency: Efficiency, in_vain: float) -> float:

@@ -3,16 +3,90 @@
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.estimate import Band, ClassWork, Estimate, PairedDifference
+from steptrace.documents.estimate import (
+    COMPILED,
+    LEAST_COVERED,
+    Band,
+    ClassWork,
+    Estimate,
+    NotEstimated,
+    PairedDifference,
+)
 
 NOT_ESTIMATED: Final = "not estimated"
 #: Most variants that are named; of more only the number is given.
 MOST_NAMED: Final = 4
+#: Most operators that the reason for a missing step time names.
+_MOST_OPERATORS: Final = 3
 
 
 def step_words(estimate: Estimate) -> str:
     """The band of the step time, or "not estimated"."""
     return NOT_ESTIMATED if estimate.step_ms is None else fmt.band_ms(*estimate.step_ms)
+
+
+def reason_words(estimate: Estimate) -> str:
+    """Why a step has no time, in words; empty if it has one."""
+    match estimate.without_time:
+        case None:
+            return estimate.reason or ""  # an earlier version has written the reason in words alone
+        case "nothing_ran":
+            return "nothing ran on the virtual device"
+        case "only_copies":
+            return "nothing but copies ran on the virtual device"
+        case "compiled_code":
+            return _compiled_code(estimate)
+        case "too_little_covered":
+            names: dict[str, str] = {}
+            for row in estimate.not_estimated:
+                names.setdefault(row.name.removesuffix(".default"), uncovered_words(row))
+            listed = ", ".join(f"{name} ({why})" for name, why in list(names.items())[:_MOST_OPERATORS])
+            covered = fmt.percent(estimate.covered_pct)
+            return f"rules cover {covered} of the GPU work, and {fmt.setting(LEAST_COVERED)} are needed: {listed}"
+
+
+def _compiled_code(estimate: Estimate) -> str:
+    """The calls of torch.compile, and the most that their code takes."""
+    rows = [row for row in estimate.not_estimated if row.name == COMPILED]
+    lines = dict.fromkeys(fmt.place(row.file, row.line) for row in rows if row.file is not None)
+    where = f" at {fmt.enumeration(list(lines))}" if lines else ""
+    most = ""
+    if estimate.uncompiled_ms is not None:
+        longest = fmt.duration_ms(estimate.uncompiled_ms[1], 2)
+        most = f"; the same code without torch.compile takes at most {longest}"
+    return f"it uses torch.compile{where}, whose kernels cannot be predicted{most}"
+
+
+def uncovered_words(row: NotEstimated) -> str:
+    """Why an operator has no rule, or what its time was assumed from, in words."""
+    match row.code:
+        case None:
+            return row.reason  # an earlier version has written the reason in words alone
+        case "no_measurements":
+            return "no measurements of such operators"
+        case "no_peak":
+            return "the GPU's data sheet has no rate for its type"
+        case "unknown_kernels":
+            return "its kernels are not known"
+        case "pcie":
+            return f"taken at {_assumed_share(row.bandwidth_pct)} of PCIe's data sheet rate, not measured"
+        case "own_kernel":
+            return f"{_of_bytes(row)}, not tested"
+        case "custom_operator":
+            return f"{_of_bytes(row)}, not tested; declare its cost by steptrace.operator_cost"
+        case "declared_cost":
+            return (
+                f"its declared FLOP are taken at {_assumed_share(row.arithmetic_pct)} of the peak, its declared bytes "
+                f"at {_assumed_share(row.bandwidth_pct)} of the bandwidth, not tested"
+            )
+
+
+def _of_bytes(row: NotEstimated) -> str:
+    return f"its tensors' bytes are taken at {_assumed_share(row.bandwidth_pct)} of the bandwidth"
+
+
+def _assumed_share(band_pct: Band | None) -> str:
+    return "an unknown share" if band_pct is None else f"about {fmt.band_percent(*band_pct)}"
 
 
 def busy_words(estimate: Estimate) -> str:

@@ -25,6 +25,7 @@ from steptrace.words.estimate import (
     difference_words,
     memory_words,
     rate_words,
+    reason_words,
     saved_words,
     step_words,
     tested_words,
@@ -184,7 +185,8 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
                 label=_AGAINST,
             ),
         ]
-    reasons = [f"`{v.name}`: {estimate.reason}" for v, estimate in estimates.values() if estimate.reason]
+    missing = [(v.name, estimate) for v, estimate in estimates.values() if estimate.step_ms is None]
+    reasons = [f"`{name}`: {reason_words(estimate)}" for name, estimate in missing]
     rows = {name: breakable(name) for name in estimates}
     return figures_table("Variant", rows, figures, look="result" if measured is None else ""), reasons
 

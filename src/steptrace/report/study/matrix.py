@@ -14,6 +14,7 @@ from steptrace.report.charts.lines import Line, Point, lines, measured_point, sc
 from steptrace.report.page.markup import Html, breakable
 from steptrace.report.page.section import wide_picture
 from steptrace.report.page.table import text_table
+from steptrace.words.estimate import uncovered_words
 
 #: Pictures for the values of other keys, and lines of one picture.
 _MOST_PICTURES: Final = 4
@@ -162,7 +163,7 @@ def _not_in(study: Comparison) -> str:
     gpu = estimated_gpus(study)[0]
     estimates = [estimate for variant in study.variants if (estimate := estimate_of(variant, gpu)) is not None]
     reasons = {
-        missing.name.removesuffix(".default"): missing.reason
+        missing.name.removesuffix(".default"): uncovered_words(missing)
         for estimate in estimates
         for missing in estimate.not_estimated
     }
@@ -171,7 +172,7 @@ def _not_in(study: Comparison) -> str:
         listed = fmt.enumeration([f"`{name}` ({reason})" for name, reason in list(reasons.items())[:_MOST_MISSING]])
         notes.append(f"The estimate has no rule for {listed}: how their time grows is not in this picture.")
     custom = {
-        call.name.removesuffix(".default"): call.reason
+        call.name.removesuffix(".default"): uncovered_words(call)
         for estimate in estimates
         for call in estimate.assumed
         if not call.name.startswith(_OF_PYTORCH)

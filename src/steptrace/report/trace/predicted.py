@@ -10,7 +10,7 @@ from steptrace.report.page.markup import Html
 from steptrace.report.page.rows import site_table
 from steptrace.report.page.section import Explained, Parts, note
 from steptrace.report.page.table import Figure, figures_table
-from steptrace.words.estimate import busy_words, memory_words, step_words
+from steptrace.words.estimate import busy_words, memory_words, reason_words, step_words
 
 
 def predicted_parts(prediction: PredictedStep, estimates: Sequence[Estimate]) -> Parts:
@@ -48,7 +48,7 @@ def predicted_parts(prediction: PredictedStep, estimates: Sequence[Estimate]) ->
     return [
         Explained(badge),
         *([Explained(table)] if estimates else []),
-        *(note(f"{estimate.gpu}: {estimate.reason}") for estimate in estimates if estimate.reason),
+        *(note(f"{estimate.gpu}: {reason_words(estimate)}") for estimate in estimates if estimate.step_ms is None),
         *([site_table(sites)] if sites else []),
         note(about if estimates else "`steptrace run --gpu H100 -- ...` also estimates its step time on a GPU."),
     ]
