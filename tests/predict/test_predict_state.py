@@ -9,9 +9,14 @@ import torch
 from torch.utils import _foreach_utils
 
 from steptrace.errors import PredictError
-from steptrace.predict import backend, cuda_api, predict_syncs
+from steptrace.predict import backend, captured, cuda_api, predict_syncs
 from steptrace.predict.sync_rule import KINDS
 from steptrace.predict.sync_rules import RULES
+from steptrace.torch_names import release_of
+
+needs_inductor = pytest.mark.skipif(
+    release_of(torch.__version__) < captured._OLDEST, reason="finding the kernels of compiled code takes PyTorch 2.13"
+)
 
 
 def state() -> dict[str, object]:
@@ -69,6 +74,27 @@ print([(site.phase, site.count) for site in syncs.sites], x.grad.cpu().tolist())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "[('forward', 1), ('backward', 1)] [1.0, 1.0]\n"), done.stderr
+
+
+@needs_inductor
+@pytest.mark.usefixtures("forked_programs")
+def test_a_program_may_compile_for_real_after_a_prediction_of_compiled_code():
+    """In a process of its own: Inductor makes its patterns once a process, and refuses a pattern that is there twice."""
+    program = """
+import torch
+from steptrace.predict import Prediction, predict_syncs
+
+def probabilities(x):
+    return torch.softmax(x, -1).sum()
+
+with predict_syncs(follow_compiled=True) as syncs:
+    torch.compile(probabilities)(torch.ones(4, 8, device="cuda"))
+    (code,) = Prediction.of(syncs).compiled.codes
+torch.compiler.reset()
+print(code.unlowered, torch.compile(probabilities)(torch.ones(4, 8)).item())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "None 4.0\n"), done.stderr
 
 
 def test_the_device_is_gone_afterwards():

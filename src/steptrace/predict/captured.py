@@ -629,7 +629,7 @@ def _make_patterns(originals: Mapping[tuple[Any, str], Any]) -> None:
         ):
             stack.enter_context(context)
         for name in _WITH_PATTERNS:
-            importlib.import_module(name).lazy_init()
+            importlib.import_module(name).lazy_init()  # patched: see `_on_cpu`
 
 
 @contextmanager
@@ -638,7 +638,9 @@ def _patterns_of_cpu() -> Iterator[None]:
     with ExitStack() as stack:
         for name in _WITH_PATTERNS:
             module: Any = importlib.import_module(name)
-            stack.enter_context(mock.patch.object(module, "lazy_init", _on_cpu(module.lazy_init)))
+            patterns_of_device = name == "torch._inductor.fx_passes.joint_graph"
+            made = _on_cpu(module.lazy_init) if patterns_of_device else _without_device(module.lazy_init)
+            stack.enter_context(mock.patch.object(module, "lazy_init", made))
         folder: Any = importlib.import_module("torch._inductor.fx_passes.joint_graph").UniformValueConstantFolder
         stack.enter_context(mock.patch.object(folder, "_deduce_value", _folding_on_cpu(folder._deduce_value)))
         replace_zeros = private(_ZEROS)
@@ -682,6 +684,15 @@ def _filling_on_cpu(method: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _on_cpu(lazy_init: Callable[..., None]) -> Callable[..., None]:
     return lambda _device=None: lazy_init(torch.device("cpu"))
+
+
+def _without_device(lazy_init: Callable[..., None]) -> Callable[..., None]:
+    """Return a call of `lazy_init` with no argument, as Inductor itself calls it.
+
+    Inductor remembers for which argument its patterns were made. With another argument it would make them again in this
+    process when the program compiles for real, and it refuses a pattern that is there twice.
+    """
+    return lambda _device=None: lazy_init()
 
 
 @contextmanager
