@@ -79,7 +79,7 @@ print([(site.phase, site.count) for site in syncs.sites], x.grad.cpu().tolist())
 @needs_inductor
 @pytest.mark.usefixtures("forked_programs")
 def test_a_program_may_compile_for_real_after_a_prediction_of_compiled_code():
-    """In a process of its own: Inductor makes its patterns once a process, and refuses a pattern that is there twice."""
+    """In a process of its own: Inductor makes its patterns once a process and refuses to make one twice."""
     program = """
 import torch
 from steptrace.predict import Prediction, predict_syncs
