@@ -18,7 +18,7 @@ RUN = fill(
     {
         "study": "s",
         "environment": {"host": "node", "memory_bytes": 2**34},
-        "nvml": {"util_pct": 90.0},
+        "nvml": {"utilisation_pct": 90.0},
         "traces": ["trace.json.gz"],
         "config": {"loss": {"_target_": "x.Y"}, "seeds": [0, 1]},
     },

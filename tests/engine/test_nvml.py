@@ -7,6 +7,7 @@ import torch
 
 from steptrace.engine import nvml
 from steptrace.engine.nvml import NvmlSampler
+from steptrace.engine.rank_record import NvmlMeans
 
 GPU = torch.device("cuda", 0)
 
@@ -57,7 +58,7 @@ def test_samples_become_a_mean_and_notes(fake_gpu):
         {"code": "other_processes", "figures": {"processes": 1}},
         {"code": "clocks_lowered", "figures": {"share": pytest.approx(1 / 3)}},
     ]
-    assert sampler.summary() == {"utilisation_pct": 80, "power_w": pytest.approx((400 + 300 + 300) / 3)}
+    assert sampler.summary() == NvmlMeans(utilisation_pct=80, power_w=pytest.approx((400 + 300 + 300) / 3))
     assert fake_gpu.asked_for == "GPU-1234"
     assert fake_gpu.open == 0
 
@@ -78,7 +79,7 @@ def test_a_gpu_that_does_not_tell_its_power_has_none_and_not_0(fake_gpu, monkeyp
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", unsupported)
-    assert sample(fake_gpu).summary() == {"utilisation_pct": 80}
+    assert sample(fake_gpu).summary() == NvmlMeans(utilisation_pct=80)
 
 
 def test_without_the_library_the_run_goes_on_with_a_note(monkeypatch):
@@ -105,7 +106,7 @@ def test_a_figure_that_fails_midway_is_none_and_the_others_stay(fake_gpu, monkey
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", power)
     sampler = sample(fake_gpu)
-    assert sampler.summary() == {"utilisation_pct": 80}
+    assert sampler.summary() == NvmlMeans(utilisation_pct=80)
     assert [n["figures"]["figure"] for n in sampler.notes if n["code"] == "nvml_figure_missing"] == ["power"]
 
 

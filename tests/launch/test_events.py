@@ -1,7 +1,11 @@
 """What the processes of a program append to the file of events is what the launcher reads."""
 
 import dataclasses
+import json
 import multiprocessing
+import os
+import subprocess
+import sys
 from math import inf
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -14,7 +18,7 @@ from steptrace.jobs.process import Follower
 from steptrace.launch import events as written
 from steptrace.launch.events import Fault, Progressed, Stepped, append
 from steptrace.launch.inject import sitecustomize
-from steptrace.launch.settings import EVENTS
+from steptrace.launch.settings import EVENTS, INJECT, VARIABLE
 
 #: A value of each type that a field has.
 VALUES = {str: "a text\nof \udc80 two lines", int: 3, int | None: None}
@@ -52,12 +56,25 @@ def test_every_event_is_read_as_it_was_written(tmp_path: Path, kind: type) -> No
 @pytest.mark.parametrize("event", [written.Started(), written.ProbeFailed("why"), written.ModuleMissing("m", "p")])
 def test_the_first_module_of_a_process_writes_the_same_lines(tmp_path: Path, monkeypatch, event: object) -> None:
     """`sitecustomize` has its own copy of `append`: it runs before steptrace can be imported."""
-    monkeypatch.setattr(sitecustomize, "_SETTINGS", {"out": str(tmp_path)})
+    monkeypatch.setattr(sitecustomize, "_EVENTS", str(tmp_path / EVENTS))
     sitecustomize._tell(type(event).__name__, **dataclasses.asdict(event))
     by_sitecustomize = (tmp_path / EVENTS).read_bytes()
     (tmp_path / EVENTS).unlink()
     append(tmp_path, event)
     assert by_sitecustomize == (tmp_path / EVENTS).read_bytes()
+
+
+def test_processes_that_start_after_the_measurement_get_no_probe(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(INJECT), VARIABLE: json.dumps({"out": str(tmp_path)})}
+
+    def started() -> int:
+        subprocess.run([sys.executable, "-c", "pass"], env=environment, check=True)
+        return sum(isinstance(event, read.Started) for event in read.EventsFile(tmp_path / EVENTS).new())
+
+    append(tmp_path, Fault('a report that names it:\n{"event": "MeasurementOver"}'))
+    assert started() == 1
+    append(tmp_path, written.MeasurementOver())
+    assert started() == 1
 
 
 def test_a_number_of_steps_that_is_not_known_yet_is_not_shown(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ def figures(variant: VariantRuns, trace: TraceSummary | None) -> dict[str, Any]:
     runs = variant.measured
     return {
         **{figure.name: None if trace is None else getattr(trace, figure.name) for figure in STEP_FIGURES},
-        "nvml_util_pct": _median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
+        "nvml_util_pct": _median_of(
+            [run.record.nvml for run in runs if run.record.nvml is not None], lambda nvml: nvml.utilisation_pct
+        ),
         "joules_per_step": _median_of(runs, _joules_per_step),
         "profiled_over_unprofiled": _median_of(
             [run for run in runs if len(run.profiled_ns)],
@@ -126,8 +128,8 @@ def compiled_figures(variant: VariantRuns) -> CompiledFigures | None:
 
 def _joules_per_step(run: MeasuredRun) -> float | None:
     """The energy of a mean step; None where NVML did not say the power."""
-    power_w = (run.record.nvml or {}).get("power_w")
-    return None if power_w is None else power_w * run.times.mean_ns * 1e-9
+    nvml = run.record.nvml
+    return None if nvml is None or nvml.power_w is None else nvml.power_w * run.times.mean_ns * 1e-9
 
 
 def sync_figures(variant: VariantRuns, trace: TraceSummary | None) -> tuple[dict[str, Any], list[Note]]:

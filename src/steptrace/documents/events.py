@@ -70,6 +70,10 @@ class FailedOnVirtualGpu(_Event, frozen=True, kw_only=True, tag=True):
     """An error ended the program that a prediction may have caused."""
 
 
+class MeasurementOver(_Event, frozen=True, kw_only=True, tag=True):
+    """The measurement is over: processes that start later get no probe. The launcher writes it."""
+
+
 Event = (
     Started
     | ProbeFailed
@@ -80,6 +84,7 @@ Event = (
     | Fault
     | GpuMissing
     | FailedOnVirtualGpu
+    | MeasurementOver
 )
 
 _DECODER = msgspec.json.Decoder(Event)

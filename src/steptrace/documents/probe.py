@@ -11,7 +11,7 @@ from steptrace.documents.compilations import Compilations
 from steptrace.documents.compiled import CompiledStep
 from steptrace.documents.estimate import OperatorCalls
 from steptrace.documents.note import Note
-from steptrace.documents.run import Communication, OpLine, SectionOfRun
+from steptrace.documents.run import Communication, NvmlMeans, OpLine, SectionOfRun
 
 
 class ProgramPlace(Document, frozen=True, kw_only=True):
@@ -192,7 +192,7 @@ class RankRecord(File, frozen=True, kw_only=True):
     gpu: Annotated[GpuInUse | None, field("The GPU in use; null without one.")] = None
     clock: Annotated[str, field("What timed the steps.")] = "monotonic"
     notes: Annotated[tuple[Note, ...], field("What to read with care.")] = ()
-    nvml: Annotated[dict[str, float] | None, field("NVML's figures during the timed steps.")] = None
+    nvml: Annotated[NvmlMeans | None, field("NVML's figures during the timed steps; null without any.")] = None
     peak_allocated_bytes: Annotated[int | None, field("Highest of the whole training.")] = None
     peak_reserved_bytes: Annotated[int | None, field("Highest of the whole training.")] = None
     trace: Annotated[TraceEnd | None, field("How its recording ended; null where none was begun.")] = None

@@ -170,9 +170,19 @@ class RunResult(Document, frozen=True):
     started_at: Annotated[str | None, field("When it started (ISO 8601).")] = None
 
 
+class NvmlMeans(Document, frozen=True, kw_only=True):
+    """What the GPU's management library (NVML) says of the timed steps: means over its samples."""
+
+    utilisation_pct: Annotated[
+        float | None, field("Share of its sampling periods in which any kernel ran; null if it does not say.")
+    ] = None
+    power_w: Annotated[float | None, field("Power of the GPU in watts; null if it does not say.")] = None
+
+
 class RunRecord(File, frozen=True, kw_only=True):
     """One repeat of one variant (run.json). Step times stand in steps.parquet beside it."""
 
+    schema_version: Annotated[int, field("Version of this document.", kind="first")] = 2
     study: Annotated[str, field("Name of the study.")]
     variant: Annotated[str, field("Name of the variant.")]
     repeat: Annotated[int, field("Number of the repeat, from 0.")]
@@ -185,7 +195,7 @@ class RunRecord(File, frozen=True, kw_only=True):
     environment: Annotated[Environment, field("Where it ran.")]
     peak_allocated_bytes: Annotated[int | None, field("Highest of the whole training.")]
     peak_reserved_bytes: Annotated[int | None, field("Highest of the whole training.")]
-    nvml: Annotated[dict[str, float] | None, field("NVML's figures of the GPU during the timed steps.")]
+    nvml: Annotated[NvmlMeans | None, field("NVML's figures of the GPU during the timed steps; null without any.")]
     traces: Annotated[tuple[str, ...], field("The trace files, one a rank.")]
     config: Annotated[dict[str, Any], field("The composed configuration.")]
     warnings: Annotated[tuple[str, ...], field("The notes as sentences.")] = ()

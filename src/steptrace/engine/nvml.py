@@ -14,6 +14,8 @@ from typing import Any, Final
 import pynvml
 import torch
 
+from steptrace.engine.rank_record import NvmlMeans
+
 _PERIOD_S: Final = 0.1
 #: How long the end of a run waits for the library's last answer.
 _ANSWERS_WITHIN_S: Final = 10
@@ -71,11 +73,14 @@ class NvmlSampler:
         if (throttled := fmean(self._samples.get("throttled", [0]))) >= _OFTEN:
             self._note("clocks_lowered", share=throttled)
 
-    def summary(self) -> dict[str, float] | None:
-        """The means of `utilisation_pct` and `power_w` over all samples, where the GPU offers them; None without."""
-        names = {"utilisation": "utilisation_pct", "power": "power_w"}
-        means = {name: fmean(samples) for key, name in names.items() if (samples := self._samples.get(key))}
-        return means or None
+    def summary(self) -> NvmlMeans | None:
+        """The means over all samples; None if the GPU offers neither utilisation nor power."""
+        utilisation, power = (self._mean(name) for name in ("utilisation", "power"))
+        return None if utilisation is power is None else NvmlMeans(utilisation_pct=utilisation, power_w=power)
+
+    def _mean(self, name: str) -> float | None:
+        samples = self._samples.get(name)
+        return fmean(samples) if samples else None
 
     def _note(self, code: str, **figures: Any) -> None:
         self.notes.append({"code": code, "figures": figures})

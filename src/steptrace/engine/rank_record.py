@@ -101,6 +101,14 @@ class BatchTime:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NvmlMeans:
+    """The means of what the GPU's management library says of the timed steps; None where it does not say it."""
+
+    utilisation_pct: float | None = None
+    power_w: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class GradientOutputs:
     """The gradients of one optimizer at the end of a step."""
 
@@ -146,7 +154,7 @@ class RankRecord:
     clock: str = "monotonic"
     #: Codes of `steptrace.documents.note` with their figures.
     notes: tuple[dict[str, Any], ...] = ()
-    nvml: dict[str, float] | None = None
+    nvml: NvmlMeans | None = None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     trace: TraceEnd | None = None

@@ -23,8 +23,9 @@ from steptrace.documents.events import Event, EventsFile, Progressed, RecordWrit
 from steptrace.documents.probe import RankRecord
 from steptrace.files import decode_json, read_bytes
 from steptrace.format import rough_duration
+from steptrace.launch.events import MeasurementOver, append
 from steptrace.launch.result import Launched, Stop
-from steptrace.launch.settings import EVENTS, INJECT, OVER, VARIABLE, LaunchSettings
+from steptrace.launch.settings import EVENTS, INJECT, VARIABLE, LaunchSettings
 from steptrace.processes import Children
 
 #: Seconds that a program gets to end by itself after its last measured step.
@@ -127,7 +128,7 @@ class Process:
     def _leave_new_processes_alone(self) -> None:
         assert self._probe is not None
         with contextlib.suppress(OSError):
-            Path(self._probe.out, OVER).touch()
+            append(Path(self._probe.out), MeasurementOver())
 
 
 def _with_probe(environment: Mapping[str, str], probe: LaunchSettings) -> dict[str, str]:

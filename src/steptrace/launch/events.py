@@ -74,6 +74,11 @@ class FailedOnVirtualGpu:
     """The program ended by an error that the prediction may have caused."""
 
 
+@dataclass(frozen=True)
+class MeasurementOver:
+    """The measurement is over: processes that start later get no probe. The launcher writes it."""
+
+
 Event = (
     Started
     | ProbeFailed
@@ -84,6 +89,7 @@ Event = (
     | Fault
     | GpuMissing
     | FailedOnVirtualGpu
+    | MeasurementOver
 )
 
 

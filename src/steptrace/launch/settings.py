@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 INJECT: Final = Path(__file__).with_name("inject")
 #: The environment variable that holds the settings, as JSON.
 VARIABLE: Final = "STEPTRACE_LAUNCH"
-#: The launcher makes this file at the end of the measurement. Processes that start later get no probe.
-OVER: Final = "over"
-#: The file to which the program's processes append events, one in each line (`steptrace.launch.events`).
+#: The file to which the program's processes, and the launcher at the end of the measurement, append events, one in each
+#: line (`steptrace.launch.events`).
 EVENTS: Final = "events.jsonl"
 
 #: Files of memory snapshots, by rank: one at the end of the steps, one when an allocation failed.

@@ -21,13 +21,24 @@ def _tell(event: str, **fields: str) -> None:
     """Append an event for the launcher, as `steptrace.launch.events.append` does; do nothing if the folder is gone."""
     line = json.dumps({"event": event, "pid": os.getpid(), **fields}, ensure_ascii=False)
     try:
-        file = os.open(os.path.join(_SETTINGS["out"], "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)  # noqa: PTH118
+        file = os.open(_EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(file, f"\n{line}\n".encode(errors="replace"))
         finally:
             os.close(file)
     except OSError:
         pass
+
+
+def _is_over() -> bool:
+    """Whether the launcher has reported that the measurement is over, or is gone with its folder."""
+    if not os.path.isdir(_SETTINGS["out"]):  # noqa: PTH112
+        return True
+    try:
+        with open(_EVENTS, "rb") as events:  # noqa: PTH123
+            return b'\n{"event": "MeasurementOver"' in events.read()
+    except OSError:  # no process has reported anything yet
+        return False
 
 
 class _Steptrace(importlib.abc.MetaPathFinder):
@@ -96,7 +107,8 @@ def _run_own() -> None:
 
 
 _SETTINGS = json.loads(os.environ.get("STEPTRACE_LAUNCH") or "{}")
-if _SETTINGS and os.path.isdir(_SETTINGS["out"]) and not os.path.exists(os.path.join(_SETTINGS["out"], "over")):  # noqa: PTH110, PTH112, PTH118
+_EVENTS = os.path.join(_SETTINGS.get("out", ""), "events.jsonl")  # noqa: PTH118
+if _SETTINGS and not _is_over():
     _tell("Started")
     atexit.register(_look_at_error)
     sys.meta_path[:0] = [_Steptrace(), _AfterTorch()]
