@@ -20,7 +20,9 @@ def ranks_of_finding_text(finding: Finding, count: int) -> str:
     other_ranks = len(finding.ranks) - 1
     if other_ranks <= 0:
         return f"Rank {rank}"
-    more = "all others" if other_ranks == count - 1 else fmt.plural(other_ranks, "other")
+    more = fmt.plural(other_ranks, "other")
+    if other_ranks == count - 1:
+        more = "the other one" if other_ranks == 1 else f"all {more}"
     return f"Rank {rank} (and {more})"
 
 

@@ -156,7 +156,7 @@ def _words(figures: Figures) -> Words:
         advice = (*advice, *_CUDA_ADVICE[figures.remedy])
     if figures.slowed_by_stacks:
         to_do, *more = advice
-        advice = (f"{_NO_STACKS} {to_do}", *more)
+        advice = (f"{_NO_STACKS} {to_do[0].lower()}{to_do[1:]}", *more)
     return Words(claim, (*evidence, *_gaps_in_words(figures.gaps)), advice)
 
 

@@ -108,7 +108,7 @@ def _in_words(slow: SlowOperator, per: str) -> str:
 
 
 _MORE_BLOCKS: Final = advise(
-    "Give its kernel more blocks to run in: another shape of the same inputs, or another operator.",
+    "Let the kernel run in more blocks: give it its inputs in another shape, or use another operator.",
     "The cross-entropy of pixels, for example, runs in one block if its inputs are flattened to N x C, and in "
     "many as N x C x H x W: use its `ignore_index` to leave pixels out, instead of an index or a mask.",
 )

@@ -25,7 +25,7 @@ COLOURS: Final[Mapping[str, str]] = {
     "idle_loader": "green",
     "idle_host": "sky",
     "idle_between_kernels": "brown",
-    "idle_dependency": "grey",
+    "idle_dependency": "wine",
     "idle_unknown": "rule",
     "forward": "lavender",
     "loss": "violet",

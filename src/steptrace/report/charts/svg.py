@@ -18,7 +18,7 @@ WIDTH: Final = 440.0
 ONE_LINE: Final = 21.0
 _BOLD_LETTER: Final = 8.2
 #: Colours that are dark on a light page, where letters on them are pale, and colours that are nearly the page's own.
-DARK: Final = frozenset({"blue", "indigo", "violet", "vermillion", "green"})
+DARK: Final = frozenset({"blue", "indigo", "violet", "vermillion", "green", "wine"})
 _PLAIN: Final = frozenset({"band", "rule", "surface"})
 
 #: Letters of a tooltip, and of a picture's description: a name in a trace can have any length.
@@ -75,15 +75,24 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 
-def label_kind(width: float, words: str) -> str | None:
-    """The class of a label in a box of a `Wide` picture; `width` is the box's share of the picture.
+def labels_of(width: float, words: str) -> list[tuple[str, str]]:
+    """The labels in a box of a `Wide` picture, each with its class; `width` is the box's share of the picture.
 
-    None: too little of it could be read on any screen. "narrow": too little of it on a phone, where it is hidden.
+    A label is cut to the letters that fit, and ends in "…" then; one of which too little could be read is left out.
+    Where all screens show the same, there is one label without a class. Otherwise "roomy" is for a laptop, and "phone"
+    for narrower screens and for paper.
     """
-    least = min(len(words), _LEAST_LETTERS) * _LETTER + _MARGINS
-    if width * _LAPTOP < least:
-        return None
-    return "narrow" if width * _PHONE < least else ""
+    roomy, phone = (_cut(words, (width * pixels - _MARGINS) / _LETTER) for pixels in (_LAPTOP, _PHONE))
+    if roomy == phone:
+        return [("", roomy)] if roomy else []
+    return [(kind, cut) for kind, cut in (("roomy", roomy), ("phone", phone)) if cut]
+
+
+def _cut(words: str, letters: float) -> str:
+    """As much of the words as has so many letters; nothing if that is too little."""
+    if len(words) <= letters:
+        return words
+    return "" if letters < _LEAST_LETTERS else f"{words[: int(letters) - 1].rstrip()}…"
 
 
 class Drawing:
@@ -164,7 +173,7 @@ class Wide:
             frame: where it lies.
             fill: name of its colour.
             words: its tooltip.
-            label: written inside, as much of it as the box is wide.
+            label: written inside, as much of it as fits.
             opacity: of its colour, 0 to 1.
         """
         pale = "" if opacity == 1.0 else f' fill-opacity="{opacity:.2g}"'
@@ -174,20 +183,18 @@ class Wide:
         self.label(frame, label, fill)
 
     def label(self, frame: PlotFrame, words: str, ground: str) -> None:
-        """Words within a frame, cut off at its right; nothing where too little of them could be read.
+        """Words within a frame, as many as fit; nothing where too little of them could be read.
 
         Args:
             frame: where they stand.
             words: what they are.
             ground: the colour that they stand on.
         """
-        kind = label_kind(frame.width, words)
-        if not words or kind is None:
-            return
-        place = f'class="{kind}" ' if kind else ""
-        place += f'x="{percent(frame.left)}" width="{percent(frame.width)}"'
-        place += f' y="{short(frame.top)}" height="{short(frame.height)}"'
-        self._parts.append(element("svg", place, _label(frame, words, ground)))
+        for kind, cut in labels_of(frame.width, words):
+            place = f'class="{kind}" ' if kind else ""
+            place += f'x="{percent(frame.left)}" width="{percent(frame.width)}"'
+            place += f' y="{short(frame.top)}" height="{short(frame.height)}"'
+            self._parts.append(element("svg", place, _label(frame, cut, ground)))
 
     def add(self, elements: str) -> None:
         """Elements that are written already."""

@@ -123,8 +123,11 @@ def why(traces: Sequence[TraceView]) -> str:
     view, reason = max(reasons, key=lambda pair: pair[1].share)
     if len(traces) == 1:
         return reason_text(reason)
-    alike = " (the others alike)" if {other.kind for _, other in reasons} == {reason.kind} else ""
-    return f"{view.title}{alike}: {reason_text(reason)}"
+    likewise = ""
+    if len(reasons) == len(traces) and {other.kind for _, other in reasons} == {reason.kind}:
+        others = len(traces) - 1
+        likewise = " (the other one likewise)" if others == 1 else f" (all {fmt.count(others)} others likewise)"
+    return f"{view.title}{likewise}: {reason_text(reason)}"
 
 
 def in_words(summary: Summary, predicted: Predicted | None = None) -> str:
