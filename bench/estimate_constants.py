@@ -563,7 +563,7 @@ JUDGED: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
                                                           "spread_memory": 0.25, "shape": 0.2},
     ("convolution, both sides under 32 channels backward", "32"): {"arithmetic": 0.28, "spread_arithmetic": 0.42,
                                                                    "memory": 0.6, "spread_memory": 0.25, "shape": 0.2},
-    ("loss in one block", "none"): {"memory": 0.4, "spread_memory": 0.4, "turn_us": 0.8, "shape": 0.1},
+    ("cross-entropy of rows", "none"): {"memory": 0.4, "spread_memory": 0.4, "turn_us": 0.8, "shape": 0.1},
     # Two kernels of an H100 in traces of TraceLens: 0.20 and 0.24.
     ("softmax, long rows not a multiple of 8", "none"): {"memory": 0.22, "spread_memory": 0.35, "gbs_per_sm": 25.4,
                                                          "shape": 0.15},

@@ -25,7 +25,7 @@
     } while (0)
 
 const char *const FORM_NAMES[FORMS] = {"start",   "length", "thread",  "name", "sort",
-                                       "integer", "real",   "product", "list", "collective", "text"};
+                                       "integer", "real",   "product", "list", "convolution", "collective", "text"};
 
 enum { PH, CAT, NAME, PID, TID, TS, DUR, ARGS, EVENT_KEYS };
 
@@ -214,6 +214,18 @@ static int number_thread(Scanner *scanner, const Event *event, int64_t *number)
     return number_text(&scanner->threads, key, used - 1, number);
 }
 
+/* Whether a name is that of a convolution, such as `aten::cudnn_convolution`. */
+static int is_convolution(const Value *name)
+{
+    static const char part[] = "conv";
+    if (name->kind != STRING)
+        return 0;
+    for (const char *at = name->begin; name->end - at >= (ptrdiff_t)(sizeof part - 1); at++)
+        if (!memcmp(at, part, sizeof part - 1))
+            return 1;
+    return 0;
+}
+
 /* The value of a column in the row of an event. */
 static int fill(Scanner *scanner, const Event *event, const Column *column, int64_t *out, const char *text)
 {
@@ -236,6 +248,9 @@ static int fill(Scanner *scanner, const Event *event, const Column *column, int6
     case PRODUCT:
         *out = product(arg);
         return PLAIN;
+    case CONVOLUTION: /* of other operators the arguments may differ from call to call, and nothing asks for them */
+        list = list && is_convolution(name);
+        /* fall through */
     case LIST:
         list = list && scanner->types.count < MOST_LISTS;
         return number_text(&scanner->types, list ? arg->begin : "null", list ? (size_t)(arg->end - arg->begin) : 4, out);

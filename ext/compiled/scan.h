@@ -7,9 +7,9 @@
 
 /* What a column holds, by the names that Python declares: two of the event's own times, its thread and its name, the
    sort of event, or from an argument an integer, a number, the product of a list of three integers, the text of a list
-   as a number, which of the chunk's collectives the argument names, or the
+   as a number, the same of convolutions alone, which of the chunk's collectives the argument names, or the
    argument's text as a number of `names`, -1 for none. */
-enum { START, LENGTH, THREAD, NAME_TEXT, SORT, INTEGER, REAL, PRODUCT, LIST, COLLECTIVE, TEXT, FORMS };
+enum { START, LENGTH, THREAD, NAME_TEXT, SORT, INTEGER, REAL, PRODUCT, LIST, CONVOLUTION, COLLECTIVE, TEXT, FORMS };
 extern const char *const FORM_NAMES[FORMS];
 enum { PLAIN, NOT_PLAIN, NO_MEMORY };
 

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from builders import TraceBuilder
 from figures import codes_in, figures_in
@@ -11,6 +14,7 @@ from steptrace.analysis import summarize_trace
 from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
+from steptrace.estimate.traced_convolution import recorded_convolution
 from steptrace.estimate.traced_operator import recorded_call
 from steptrace.findings import find_in_trace
 from steptrace.report.trace.sections import absence_of
@@ -157,6 +161,82 @@ def test_calls_of_all_sizes_are_one_operator_and_what_they_lose_decides() -> Non
 )
 def test_without_sizes_or_a_data_sheet_there_is_no_row(changed: dict[str, Any]) -> None:
     assert _summary(278_000, **changed).roofline == ()
+
+
+#: Settings of a convolution as a trace has them, and what PyTorch then returns and counts.
+_CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((4, 6, 17, 20), (8, 6, 3, 5), {}),
+    ((4, 6, 17, 20), (8, 6, 3, 5), {"stride": [2, 3], "padding": [1, 2], "dilation": [2, 1]}),
+    ((4, 6, 17, 20), (9, 2, 3, 3), {"groups": 3, "padding": [1, 1]}),
+    ((4, 6, 17), (8, 6, 3), {"stride": [2]}),
+    ((2, 3, 9, 9, 9), (4, 3, 3, 3, 3), {"padding": [1, 0, 1]}),
+    ((4, 6, 7, 8), (6, 5, 3, 3), {"stride": [2, 2], "transposed": True, "output_padding": [1, 0]}),
+    ((4, 6, 7, 8), (6, 5, 3, 3), {"stride": [2, 1], "transposed": True, "groups": 2, "padding": [1, 1]}),
+]
+
+
+@pytest.mark.parametrize(("images", "weight", "given"), _CONVOLUTIONS)
+def test_a_convolutions_result_and_flop_are_those_of_pytorch(
+    images: tuple[int, ...], weight: tuple[int, ...], given: dict[str, Any]
+) -> None:
+    spatial = len(images) - 2
+    of_each: dict[str, Any] = {
+        "stride": [1] * spatial, "padding": [0] * spatial, "dilation": [1] * spatial, "transposed": False,
+        "output_padding": [0] * spatial, "groups": 1, **given,
+    }  # fmt: skip
+    x, w = (
+        torch.empty(images, device="meta", requires_grad=True),
+        torch.empty(weight, device="meta", requires_grad=True),
+    )
+    with FlopCounterMode(display=False) as counted:
+        result = torch.ops.aten.convolution(x, w, None, *of_each.values())
+    settings = msgspec.json.encode(["", "", "", *map(str, of_each.values())]).decode()
+    forward = recorded_convolution("convolution", [images, weight, [], *[[]] * 6], settings)
+    assert forward is not None
+    assert forward.outputs == (tuple(result.shape),)
+    assert forward.flop == counted.get_total_flops()
+
+    sizes = [tuple(result.shape), images, weight, *[[]] * 8]
+    for wanted, outputs in (
+        ([True, True, True], [images, weight, (result.shape[1],)]),
+        ([False, True, False], [weight]),
+    ):
+        texts = ["", "", "", "[8]", *map(str, of_each.values()), str(wanted)]
+        backward = recorded_convolution("convolution_backward", sizes, msgspec.json.encode(texts).decode())
+        assert backward is not None
+        assert backward.outputs == tuple(outputs)
+        # Each gradient takes as many as the forward pass. PyTorch's count of a grouped weight's gradient does not.
+        assert backward.flop == sum(len(output) > 1 for output in outputs) * forward.flop
+
+
+def test_a_trace_has_the_flop_of_its_convolutions() -> None:
+    """The settings come from the trace's file, and from convolutions alone."""
+    builder = TraceBuilder()
+    builder.metadata["deviceProperties"] = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9}]
+    builder.step(0, 0, 1_000_000)
+    lists = {
+        "Input Dims": [[8, 64, 56, 56], [64, 64, 3, 3], [], [], [], []],
+        "Input type": ["float", "float", *[""] * 4],
+    }
+    concrete = ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+    builder.op("aten::cudnn_convolution", 0, 10_000, **lists, **{"Concrete Inputs": concrete})
+    builder.kernel(1_000, 20_000, 500_000, "implicit_convolve_sgemm")
+    builder.op("aten::add_", 12_000, 10_000, **lists, **{"Concrete Inputs": concrete})
+    builder.kernel(13_000, 530_000, 10_000, "elementwise_kernel")
+    assert builder.trace().ops["settings"].astype(str).tolist() == [msgspec.json.encode(concrete).decode(), "null"]
+    row = next(row for row in builder.summary().roofline if row.name == "aten::cudnn_convolution")
+    flop = 2 * 8 * 56 * 56 * 64 * 64 * 9
+    assert row.tflop_per_s == pytest.approx(flop / 500_000 / 1e3)
+    assert builder.summary().tflop_per_s == pytest.approx(flop / 1_000_000 / 1e3, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["null", "[]", '["", "", "[1, 1]"]', '["", "", "[1, 1]", "none", "[1, 1]", "1"]', '["", "", "x", "1", "1", "1"]'],
+)
+def test_a_convolution_without_its_settings_has_no_flop(settings: str) -> None:
+    sizes, types = "[[8, 3, 64, 64], [16, 3, 3, 3], [], [], [], []]", '["float", "float", "", "", "", ""]'
+    assert recorded_call("aten::cudnn_convolution", types, sizes, "null", settings) is None
 
 
 def test_operators_whose_output_does_not_follow_have_no_ideal() -> None:

@@ -296,13 +296,13 @@ def estimated(name: str, step_ms: list[float], limited_by: str, launches: dict[i
 def test_gpu_work_is_the_reason_where_it_makes_the_larger_part_of_what_is_saved(limit, gpu_saved_ms, is_reason):
     base = estimated("base", [160, 410], limit, {}) | {"syncs": {"predicted_per_step": 6}}
     fast = estimated("fast", [138, 386], "arithmetic", {}) | {"syncs": {"predicted_per_step": 0}}
-    classes = [{"kind": "loss in one block", "saved_ms": [8, 30]}]
+    classes = [{"kind": "cross-entropy of rows", "saved_ms": [8, 30]}]
     pair = {"baseline": "base", "saved_ms": [11, 44], "times_as_fast": [1.05, 1.22], "faster_pct": 100}
     fast["estimates"][0] |= {"difference": pair | {"gpu_saved_ms": gpu_saved_ms, "gpu_classes": classes}}
     reason = answer_of(study(variants=[base, fast], gpu={"gpu": None})).reason
     assert reason.name == "fast"
     assert (reason.gpu_saved_ms is not None) == is_reason
-    assert [gpu_class.kind for gpu_class in reason.gpu_classes] == (["loss in one block"] if is_reason else [])
+    assert [gpu_class.kind for gpu_class in reason.gpu_classes] == (["cross-entropy of rows"] if is_reason else [])
     assert reason.shows_counts != is_reason
 
 

@@ -15,7 +15,7 @@ from steptrace.documents.table import frame_of
 from steptrace.estimate.gpus import Gpu, gpu_of_driver
 from steptrace.trace.model import Trace, launching_op, once
 
-_LISTS = ["types", "sizes", "strides"]
+_LISTS = ["types", "sizes", "strides", "settings"]
 #: Figures that a row sums over its calls.
 _SUMS = ("count", "ns", "ideal_ns", "slowest_ns", "flop", "bytes")
 #: FLOP per ns are GFLOP/s.
@@ -148,7 +148,7 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
     from steptrace.estimate.kernel_classes import misaligned
     from steptrace.estimate.traced_operator import recorded_call
 
-    call = recorded_call(group.name, group.types, group.sizes, group.strides)
+    call = recorded_call(group.name, group.types, group.sizes, group.strides, group.settings)
     bounds = None if call is None else kernel_bounds(call, gpu, tf32=group.tf32)
     if call is None or bounds is None or group.ns <= 0:
         return None

@@ -79,7 +79,7 @@ MISALIGNED: Final = "product, rows not a multiple of 8"
 SORT: Final = "sort"
 POOLING: Final = "pooling"
 UNALIGNED_SOFTMAX: Final = "softmax, long rows not a multiple of 8"
-ONE_BLOCK: Final = "loss in one block"
+ONE_BLOCK: Final = "cross-entropy of rows"
 CONVOLUTION: Final = "convolution"
 ODD_CHANNELS: Final = "convolution, channels not a multiple of 8"
 #: An ending of names: cuDNN's batch norm of channels-last images loads 4 channels at a time.

@@ -1,7 +1,7 @@
 """Turns an operator recorded in a trace into one that can be estimated: types, sizes, strides of its inputs, and FLOP.
 
 A trace does not record outputs. For products, softmax, normalisation and elementwise operators they follow from the
-inputs. Others, such as convolutions, cannot be estimated.
+inputs, and for convolutions from their other arguments as well. Others cannot be estimated.
 """
 
 import math
@@ -22,6 +22,7 @@ from steptrace.estimate.kernel_classes import (
     STRIDED,
     kind_of,
 )
+from steptrace.estimate.traced_convolution import recorded_convolution
 
 _TYPES: Final = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
@@ -33,7 +34,7 @@ _LIST: Final = msgspec.json.Decoder(list[str | list[str]])
 _SIZES: Final = msgspec.json.Decoder(list[list[int]])
 
 
-def recorded_call(name: str, types: str, sizes: str, strides: str) -> OperatorCalls | None:
+def recorded_call(name: str, types: str, sizes: str, strides: str, settings: str = "null") -> OperatorCalls | None:
     """One call of an operator; None if the trace's record does not say what it reads and writes.
 
     Args:
@@ -41,6 +42,7 @@ def recorded_call(name: str, types: str, sizes: str, strides: str) -> OperatorCa
         types: the JSON list `Input type` of the trace: one type for each argument.
         sizes: the JSON list `Input Dims`: one list of integers for each argument.
         strides: the JSON list `Input Strides`; `null` means that tensors are dense.
+        settings: the JSON list `Concrete Inputs`, which convolutions need: one text for each argument.
     """
     try:
         of_types, of_sizes = _LIST.decode(types), _SIZES.decode(sizes)
@@ -55,7 +57,10 @@ def recorded_call(name: str, types: str, sizes: str, strides: str) -> OperatorCa
         if isinstance(kind, str) and (dtype := _TYPES.get(kind)) is not None
     )
     base = name.removeprefix("aten::")
-    outputs = _output(base, inputs)
+    if base in OPERATORS["convolution"]["names"]:
+        outputs, work = _of_convolution(base, inputs, of_sizes, settings)
+    else:
+        outputs, work = _output(base, inputs), flop(base, of_sizes)
     if outputs is None:
         return None
     return OperatorCalls(
@@ -63,12 +68,24 @@ def recorded_call(name: str, types: str, sizes: str, strides: str) -> OperatorCa
         inputs=inputs,
         outputs=outputs,
         is_view=False,
-        flop=flop(base, of_sizes),
+        flop=work,
         calls=1,
         phase="other",
         file=None,
         line=None,
     )
+
+
+def _of_convolution(
+    name: str, inputs: tuple[TensorSpec, ...], sizes: Sequence[Sequence[int]], settings: str
+) -> tuple[tuple[TensorSpec, ...] | None, int]:
+    """What a convolution returns, None if that is not known, and its FLOP."""
+    first = sizes[: 3 if "backward" in name else 2]
+    convolution = recorded_convolution(name, sizes, settings)
+    # Each of the first arguments is a tensor of a known type: other functions tell them by their places.
+    if convolution is None or [tensor.shape for tensor in inputs[: len(first)]] != [tuple(size) for size in first]:
+        return None, 0
+    return tuple(_dense_tensor(shape, inputs[0]) for shape in convolution.outputs), convolution.flop
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:

@@ -47,6 +47,7 @@ class OpRow(Document, frozen=True):
     types: Annotated[str, field("Types of its inputs as the trace has them, a JSON list; `null` where it has none.")]
     sizes: Annotated[str, field("The same of their sizes.")]
     strides: Annotated[str, field("The same of their strides.")]
+    settings: Annotated[str, field("The same of a convolution's other arguments, such as `[2, 2]` for its strides.")]
     backward: Annotated[bool, field("Whether it runs in the backward pass.")]
     parent: Annotated[int | None, reference("ops", "the operator that called it.")]
     forward: Annotated[int | None, reference("ops", "the forward operator that a backward one belongs to.")]

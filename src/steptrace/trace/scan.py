@@ -57,7 +57,7 @@ PHASES: Final = {"memory": ("i", "X")}
 
 #: The forms of columns (ext/compiled/scan.h says what each holds) and their dtypes.
 FORMS: Final[dict[str, type[np.int32 | np.int64 | np.float64]]] = {
-    **dict.fromkeys(("thread", "name", "sort", "list", "collective", "text"), np.int32),
+    **dict.fromkeys(("thread", "name", "sort", "list", "convolution", "collective", "text"), np.int32),
     **dict.fromkeys(("start", "length", "integer"), np.int64),
     **dict.fromkeys(("real", "product"), np.float64),
 }
@@ -97,6 +97,7 @@ COLUMNS: Final[dict[str, dict[str, ScanColumn]]] = {
         "types": _TYPES,
         "sizes": _SIZES,
         "strides": ScanColumn("list", "Input Strides"),
+        "settings": ScanColumn("convolution", "Concrete Inputs"),
     },
     "call": {
         **_OF_EACH_KIND,
@@ -135,7 +136,7 @@ COLUMNS: Final[dict[str, dict[str, ScanColumn]]] = {
     },
 }
 #: The columns that are lists.
-LISTS: Final = ("types", "sizes", "strides")
+LISTS: Final = ("types", "sizes", "strides", "settings")
 
 
 class Names:
