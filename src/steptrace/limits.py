@@ -24,6 +24,9 @@ HIGH_SHARE: Final = 0.20
 #: high (the TensorFlow Profiler's thresholds).
 OVERHEAD_MODERATE: Final = 0.03
 OVERHEAD_HIGH: Final = 0.15
+#: Waiting for other ranks is told apart from transfer where collectives of which ranks were not read take at most this
+#: share of the communication: a trace's first and last collectives often lie outside another's (ours).
+WAITING_UNKNOWN: Final = 0.05
 #: A step is host-bound where the GPU is idle for this share of it because nothing was launched: shorter GPU work hardly
 #: shortens it (ours).
 HOST_BOUND: Final = 0.5

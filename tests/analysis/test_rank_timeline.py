@@ -13,9 +13,9 @@ US = 1000
 BASE = 1_700_000_000_000_000_000
 
 
-def rank_trace(rank, start, *, lengths=(9_000, 8_000, 7_000), clock=0, collectives=True):
+def rank_trace(rank, start, *, lengths=(9_000, 8_000, 7_000), clock=0, collectives=True, world=None):
     """A rank whose steps begin every 10 ms and take these us; its collective begins at `start` us and ends at 5 ms."""
-    builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 32}, baseTimeNanoseconds=BASE)
+    builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": world}, baseTimeNanoseconds=BASE)
     for number, length in enumerate(lengths):
         begin = (clock + number * 10_000) * US
         builder.step(number, begin, length * US)
@@ -52,6 +52,12 @@ def test_the_median_step_of_all_ranks_on_one_clock_with_waiting_apart():
         max(box.start_ns + box.dur_ns for box in lane.boxes if box.part == "exposed_transfer") for lane in shown.lanes
     ]
     assert ends[0] == ends[1]
+
+
+def test_where_ranks_were_not_read_only_the_known_waiting_stands_apart():
+    first, second = picture([rank_trace(0, 1_000, world=4), rank_trace(1, 4_000, world=4)]).lanes
+    assert parts(first) == {"compute": 300 * US, "exposed_wait": 3_000 * US, "exposed_comm": 1_000 * US}
+    assert parts(second) == {"compute": 300 * US, "exposed_comm": 1_000 * US}
 
 
 def test_without_a_common_collective_each_rank_begins_at_its_own_step():

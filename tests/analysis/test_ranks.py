@@ -28,7 +28,7 @@ Part = tuple[int, int]  # start and end of a collective in us
 def _rank(rank: int, parts: list[Part], *, clock: int = 0, numbered: bool = False, base: int | None = None) -> Trace:
     """A trace with one collective each 10 ms step; `clock` us are added to all its times."""
     given = {} if base is None else {"baseTimeNanoseconds": base}
-    builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 8}, **given)
+    builder = TraceBuilder(distributedInfo={"rank": rank}, **given)
     for number, (start, end) in enumerate(parts):
         begin = clock * 1000 + number * 10_000_000
         builder.step(number, begin, 9_900_000)
@@ -169,7 +169,7 @@ def _four_ranks(folder: Path, delayed: int, delay_us: int) -> None:
     rng = random.Random(8)
     for rank in range(4):
         trace = _real(rank % 2)
-        trace["distributedInfo"] = {**trace["distributedInfo"], "rank": rank}
+        trace["distributedInfo"] = {**trace["distributedInfo"], "rank": rank, "world_size": 4}
         clock = rng.randrange(-3_000_000, 3_000_000)
         for event in trace["traceEvents"]:
             if "ts" in event:

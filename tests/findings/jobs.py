@@ -18,8 +18,13 @@ KERNELS = {
 ELEMENTS = 1_000_000
 
 
-def job(folder: Path, comes: list[list[int]], *, transfer: int = 100 * US, collective: str = "allreduce") -> Summary:
-    """Ranks with a collective a step of 10 ms: rank r begins that of step k at `comes[k][r]` ns, all end together."""
+def job(
+    folder: Path, comes: list[list[int]], *, transfer: int = 100 * US, collective: str = "allreduce", **fields: object
+) -> Summary:
+    """Ranks with a collective a step of 10 ms: rank r begins that of step k at `comes[k][r]` ns, all end together.
+
+    `fields` are added to the collectives' own.
+    """
     for rank in range(len(comes[0])):
         builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": len(comes[0]), "backend": "nccl"})
         for step, begins in enumerate(comes):
@@ -28,6 +33,7 @@ def job(folder: Path, comes: list[list[int]], *, transfer: int = 100 * US, colle
             builder.kernel(ts + 10 * US, ts + 20 * US, begins[rank] - 20 * US)
             args = {"Collective name": collective, "Process Group Name": "0", "Group size": len(begins), "Seq": step}
             args |= {"In msg nelems": ELEMENTS, "Out msg nelems": ELEMENTS, "dtype": "BFloat16"}
+            args |= fields
             builder.kernel(ts + 12 * US, ts + begins[rank], end - begins[rank], KERNELS[collective], stream=20, **args)
             builder.kernel(ts + 14 * US, ts + end, 10 * MS - end)
         builder.write(folder / f"rank{rank}.json")

@@ -1,5 +1,6 @@
 """All ranks together say what a rank's communication costs: transfer is traffic, waiting is a late rank."""
 
+import json
 import re
 from pathlib import Path
 
@@ -64,6 +65,101 @@ def test_of_one_rank_alone_waiting_is_not_known(tmp_path):
     assert (entry.overview.exposed_wait_ns, entry.all_reduce.exposed_wait_ns) == (None, None)
     (finding,) = find_in_trace(entry)
     assert finding.cost_ns_per_step == 7_100 * US
+
+
+LATE = [[2 * MS, 3 * MS, 2 * MS, 9 * MS]] * STEPS
+
+
+def _read(folder: Path, *ranks: int) -> Summary:
+    return with_trace_findings(summarize([folder / f"rank{rank}.json" for rank in ranks])[0])
+
+
+@pytest.mark.parametrize(("ranks", "waits"), [((0,), None), ((0, 1), [1, 0]), ((0, 3), [7, 0]), ((0, 1, 2), [1, 0, 1])])
+def test_where_ranks_of_a_group_were_not_read_waiting_is_only_bounded(tmp_path, ranks, waits):
+    job(tmp_path, LATE)
+    summary = _read(tmp_path, *ranks)
+    assert [(note.code, note.figures) for note in summary.notes] == [
+        ("ranks_not_read", {"read": len(ranks), "world_size": 4})
+    ]
+    least = [None] if waits is None else [STEPS * wait * MS for wait in waits]
+    for entry, least_ns in zip(summary.traces, least, strict=True):
+        (row,) = entry.collectives.by_name
+        assert (row.wait_ns, row.transfer_ns, row.exposed_transfer_ns, row.transfer_bus_bytes_per_s) == (None,) * 4
+        assert (entry.overview.exposed_wait_ns, entry.all_reduce.exposed_wait_ns) == (None, None)
+        assert (row.least_wait_ns, entry.overview.least_exposed_wait_ns) == (least_ns, least_ns)
+        assert (entry.ranks_read, entry.world_size) == (len(ranks), 4)
+        if entry.rank != 3:
+            (finding,) = entry.findings
+            assert (finding.rule, finding.figures["remedies"]) == ("exposed_communication", ("other_ranks",))
+            assert (finding.figures["transfer_ns"], finding.figures["wait_ns"]) == (None, None)
+            assert f"{len(ranks)} of 4 ranks read" in finding.claim
+    if waits is not None:
+        assert (summary.ranks.straggler, summary.ranks.findings, summary.ranks.not_read) == (None, (), 4 - len(ranks))
+        assert [row.wait_ns for row in summary.ranks.waits] == [None] * len(ranks)
+        assert [row.least_wait_ns for row in summary.ranks.waits] == least
+        assert summary.ranks.all_reduce.wait_ns_per_step is None
+
+
+def test_a_group_of_which_all_ranks_were_read_is_known_beside_one_that_reaches_further(tmp_path):
+    """Two of four ranks: their all-gathers are of these two alone, the all-reduces of all four."""
+    for rank, begins in enumerate((2 * MS, 5 * MS)):
+        builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 4, "backend": "nccl"})
+        for step in range(STEPS):
+            ts = step * 10 * MS
+            builder.step(step, ts, 10 * MS)
+            for name, ranks, start, end in (
+                ("_allgather_base", "[0, 1]", begins, 6 * MS),
+                ("allreduce", "[0, 1, 2, 3]", 7 * MS, 9 * MS),
+            ):
+                args = {"Collective name": name, "Process Group Name": name, "Seq": step, "Process Group Ranks": ranks}
+                builder.kernel(ts + 12 * US, ts + start, end - start, KERNELS[name], stream=20, **args)
+        builder.write(tmp_path / f"rank{rank}.json")
+    summary = _read(tmp_path, 0, 1)
+    rows = {row.collective: row for row in summary.traces[0].collectives.by_name}
+    assert (rows["all_gather"].wait_ns, rows["all_gather"].transfer_ns) == (STEPS * 3 * MS, STEPS * MS)
+    assert (rows["all_reduce"].wait_ns, rows["all_reduce"].least_wait_ns) == (None, 0)
+    overview = summary.traces[0].overview
+    assert (overview.exposed_wait_ns, overview.least_exposed_wait_ns) == (None, STEPS * 3 * MS)
+    assert [(row.matched, row.complete, row.wait_ns) for row in summary.ranks.waits] == [
+        (2 * STEPS, STEPS, STEPS * 3 * MS),
+        (2 * STEPS, STEPS, 0),
+    ]
+    assert summary.ranks.straggler.rank == 1
+
+
+def test_a_collective_that_one_of_all_ranks_lacks_is_not_complete(tmp_path):
+    job(tmp_path, LATE)
+    path = tmp_path / "rank3.json"
+    trace = json.loads(path.read_text())
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("args", {}).get("Seq") is None]
+    path.write_text(json.dumps(trace))
+    summary = _read(tmp_path, 0, 1, 2, 3)
+    assert summary.notes == ()
+    (row,) = summary.traces[0].collectives.by_name
+    assert (row.wait_ns, row.least_wait_ns) == (None, STEPS * MS)
+
+
+def test_traces_that_do_not_say_how_many_ranks_there_are_are_all_ranks_unless_a_number_tells_otherwise(tmp_path):
+    for read, not_read in (((0, 1), 0), ((0, 5), 4)):
+        folder = tmp_path / str(not_read)
+        for rank, begins in zip(read, (2 * MS, 5 * MS), strict=True):
+            builder = TraceBuilder(distributedInfo={"rank": rank})
+            for step in range(STEPS):
+                builder.step(step, step * 10 * MS, 10 * MS)
+                args = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": step}
+                builder.kernel(step * 10 * MS + 5, step * 10 * MS + begins, 6 * MS - begins, KERNELS["allreduce"], **args)
+            builder.write(folder / f"rank{rank}.json")
+        summary = _read(folder, *read)
+        assert summary.ranks.not_read == not_read
+        assert summary.traces[0].overview.exposed_wait_ns == (None if not_read else STEPS * 3 * MS)
+
+
+def test_a_job_of_one_rank_waits_for_nobody(tmp_path):
+    summary = job(tmp_path, [[2 * MS]] * STEPS, transfer=3 * MS)
+    (finding,) = summary.traces[0].findings
+    assert finding.figures["transfer_ns"] == 3 * MS
+    assert "other_ranks" not in finding.figures["remedies"]
+    assert summary.notes == ()
 
 
 @pytest.mark.parametrize(("gb_per_s", "first"), [(100, True), (0.5, False)], ids=["far too long", "as expected"])

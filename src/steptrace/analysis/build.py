@@ -119,11 +119,12 @@ def summarize(
     done = read_each(summarized, files, progress=progress)
     done.sort(key=lambda pair: (pair[0].rank is None, pair[0].rank or 0, str(pair[0].path)))
     traces = [trace for trace, _ in done]
-    notes = _notes(traces, left_out=len(found) - len(files))
     ranks = None
     summaries, of_ranks = of_ranks_together(traces, tuple(summary for _, summary in done))
+    notes = _notes(traces, summaries, left_out=len(found) - len(files))
     if of_ranks is not None:
-        ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks)
+        not_read = across_ranks.ranks_not_read(traces)
+        ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks, not_read=not_read)
         picture = rank_timeline(across_ranks.by_rank(traces), of_ranks, ranks.straggler)
         ranks = msgspec.structs.replace(ranks, timeline=picture)
     if tables is not None and folders is not None:
@@ -179,14 +180,24 @@ def _summarize(
     return light(trace), summary
 
 
-def _notes(traces: Sequence[Trace], *, left_out: int) -> tuple[Note, ...]:
-    """What to read with care in a set of traces: those that the limit left out, and ranks that several are of."""
+def _notes(traces: Sequence[Trace], summaries: Sequence[TraceSummary], *, left_out: int) -> tuple[Note, ...]:
+    """What to read with care in a set of traces.
+
+    These are those that the limit left out, ranks that several are of, and ranks that were not read, if they
+    communicate.
+    """
     notes = []
     if left_out:
         notes.append(note("traces_left_out", left_out=left_out, found=len(traces) + left_out))
     if repeated := _repeated_ranks(traces):
         notes.append(note("ranks_repeated", ranks=[{"rank": rank, "traces": count} for rank, count in repeated]))
+    elif traces and (not_read := across_ranks.ranks_not_read(traces)) and any(map(_communicates, summaries)):
+        notes.append(note("ranks_not_read", read=len(traces), world_size=len(traces) + not_read))
     return tuple(notes)
+
+
+def _communicates(summary: TraceSummary) -> bool:
+    return summary.collectives is not None and summary.collectives.count > 0
 
 
 def _repeated_ranks(traces: Sequence[Trace]) -> list[tuple[int, int]]:

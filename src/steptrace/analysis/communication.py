@@ -29,6 +29,7 @@ from steptrace.documents.communication import AllReduce, CollectiveName, Collect
 from steptrace.documents.table import rows
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.intervals import Spans
+from steptrace.limits import WAITING_UNKNOWN
 from steptrace.trace.columns import counted, map_names, references, row_numbers, spans_of, unmeasured
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import host_collective, is_collective_op
@@ -154,11 +155,13 @@ def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
     """`collective_times` summed up by collective and group, the most exposed first.
 
     Returns a table with the columns of `CollectiveName`. A figure is null if any of its collectives lacks it. Waiting
-    is known if `times` has the columns `wait_ns` and `exposed_wait_ns` (`rank_waits`). They are null for a collective
-    that no other rank's trace holds; it counts as transfer.
+    is known if `times` has the columns `wait_ns`, `exposed_wait_ns` and `least_wait_ns` (`rank_waits`). The first two
+    are null for a collective that a rank of its group lacks. A group's waiting is null if such collectives take more
+    than `limits.WAITING_UNKNOWN` of its time; less counts as transfer.
     """
     if "wait_ns" not in times:
-        times = times.assign(wait_ns=unmeasured(len(times)), exposed_wait_ns=unmeasured(len(times)))
+        none = unmeasured(len(times))
+        times = times.assign(wait_ns=none, exposed_wait_ns=none, least_wait_ns=none)
     groups = times.groupby(["collective", "group"], dropna=False, sort=True)
     table = groups.agg(
         count=("dur_ns", "size"),
@@ -167,16 +170,20 @@ def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
         bytes=("bytes", _sum_if_known),
         bus_bytes=("bus_bytes", _sum_if_known),
         matched=("wait_ns", "count"),
-        wait_ns=("wait_ns", _sum_of_known),
-        exposed_wait_ns=("exposed_wait_ns", _sum_of_known),
+        wait_ns=("wait_ns", sum_of_known),
+        exposed_wait_ns=("exposed_wait_ns", sum_of_known),
+        least_wait_ns=("least_wait_ns", sum_of_known),
     ).reset_index()
+    known = np.array([waiting_known(part["dur_ns"], part["wait_ns"].notna()) for _, part in groups], dtype=bool)
     total = table["sum_ns"].to_numpy(dtype=np.float64)
     table["exposed_ns"] = table["exposed_ns"].astype("Int64")
     hidden = total - table["exposed_ns"].to_numpy(dtype=np.float64, na_value=np.nan)
     table["hidden_pct"] = np.divide(100.0 * hidden, total, out=np.full(len(table), np.nan), where=total > 0)
     table["bytes"] = table["bytes"].astype("Int64")
-    table["wait_ns"] = table["wait_ns"].astype("Int64")
-    table["matched"] = table["matched"].astype("Int64").where(table["wait_ns"].notna())
+    table["wait_ns"] = table["wait_ns"].astype("Int64").where(known)
+    least_wait = table["least_wait_ns"].astype("Int64")
+    table["matched"] = table["matched"].astype("Int64").where(least_wait.notna())
+    table["least_wait_ns"] = least_wait.where(table["wait_ns"].isna())
     table["transfer_ns"] = table["sum_ns"] - table["wait_ns"]
     table["exposed_transfer_ns"] = table["exposed_ns"] - table.pop("exposed_wait_ns").astype("Int64")
     bus_bytes = table.pop("bus_bytes").astype("Int64")
@@ -186,11 +193,22 @@ def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(order, ascending=[False, False, True], kind="stable").reset_index(drop=True)
 
 
+def waiting_known(lengths: "pd.Series[int]", known: "pd.Series[bool]") -> bool:
+    """Whether the waiting of these collectives is known, up to a negligible part of their time.
+
+    Args:
+        lengths: their lengths in ns.
+        known: whether the waiting of each is known.
+    """
+    return bool(known.any()) and float(lengths[~known].sum()) <= WAITING_UNKNOWN * float(lengths.sum())
+
+
 def _sum_if_known(values: "pd.Series[int]") -> Any:
     return values.sum() if values.notna().all() else pd.NA
 
 
-def _sum_of_known(values: "pd.Series[int]") -> Any:
+def sum_of_known(values: "pd.Series[int]") -> Any:
+    """The sum of the values that are known; null if none is."""
     return values.sum() if values.notna().any() else pd.NA
 
 

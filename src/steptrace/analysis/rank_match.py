@@ -10,6 +10,7 @@ aligned, collectives paired by number, or else (three pairs at least) by step an
 the pairs may be wrong.
 """
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,10 +28,12 @@ from steptrace.trace.model import Trace
 #: Collectives that end at about the same time on every rank; a broadcast's root may leave early.
 _ENDS_TOGETHER = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "send_recv"})
 _POINT_TO_POINT = frozenset({"send", "recv"})
+#: A batch of sends and receives; also the name of both halves of a message here.
+SEND_RECV = "send_recv"
 #: Ends further apart than half of the shorter span belong to different collectives; allows for alignment errors.
 _ALLOWED_SPREADS = 3
 
-_ADDED = ["rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
+_ADDED = ["rank", "start", "end", "is_message", "sequence", "group_key", "step_index", "pairing"]
 _COLUMNS = [*names_of(CollectiveTime), *_ADDED]
 
 #: Fewest pairs by order alone: a single one always fits.
@@ -61,7 +64,8 @@ def zeros_of(traces: Mapping[int, Trace]) -> dict[int, int]:
 
 def all_collectives(traces: dict[int, Trace]) -> pd.DataFrame:
     """The collectives of every rank: `collective_times` with `rank`, `start`, `end` (ns on the rank's own clock, from a
-    common zero), `sequence`, `group_key` and `pairing`, by which two ranks' activities are taken for one at first."""
+    common zero), `is_message` (from one rank to another), `sequence`, `group_key` and `pairing`, by which two ranks'
+    activities are taken for one at first."""
     zeros = zeros_of(traces)
     parts = [_with_pairing(rank, trace, zeros[rank]) for rank, trace in traces.items()]
     parts = [part for part in parts if len(part)]
@@ -82,9 +86,10 @@ def _with_pairing(rank: int, trace: Trace, shift: int) -> pd.DataFrame:
         rank=rank,
         start=times["ts"] + shift,
         end=times["ts"] + times["dur_ns"] + shift,
+        is_message=point_to_point,
         # Each pair of ranks numbers its messages separately.
         sequence=described["sequence"].reset_index(drop=True).where(~point_to_point, pd.NA),
-        collective=times["collective"].where(~point_to_point, "send_recv"),
+        collective=times["collective"].where(~point_to_point, SEND_RECV),
         group_key=pd.Series(group, dtype=object),
         step_index=np.where(step >= 0, index[np.maximum(step, 0)] if len(index) else 0, -1),
     )
@@ -118,7 +123,10 @@ def _collectives_of(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def align(collectives: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
-    """How far each rank's clock is off the first one's, from the ends of collectives."""
+    """How far each rank's clock is off the first one's, from the ends of collectives.
+
+    The rank that shares most with those already aligned is next.
+    """
     together = collectives[collectives["collective"].isin(_ENDS_TOGETHER)] if len(collectives) else collectives
     ends: dict[int, dict[Hashable, int]] = {rank: {} for rank in ranks}
     for source in (together, collectives):  # the others only for ranks that share none of the first
@@ -126,31 +134,77 @@ def align(collectives: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
             if not ends[int(str(rank))]:
                 ends[int(str(rank))] = dict(zip(of_rank["pairing"], of_rank["end"].astype("int64"), strict=True))
     clocks = Clocks({}, {}, {})
-    aligned: dict[Hashable, list[int]] = {}
+    aligned = _Aligned(ends)
     waiting = list(ranks)
     while waiting:
-        shared = {rank: _usable(ends[rank], aligned) for rank in waiting}
-        rank = max(waiting, key=lambda r: len(shared[r]))
-        if not shared[rank]:
-            rank, aligned = waiting[0], {}
+        rank = max(waiting, key=aligned.pairs)
+        if not aligned.pairs(rank):
+            rank = waiting[0]
+            aligned.clear()
             clocks.offset[rank] = 0
             clocks.spread[rank] = None
             clocks.component[rank] = rank
         else:
-            differences = np.array([round(np.median(aligned[key])) - ends[rank][key] for key in shared[rank]])
-            clocks.offset[rank], clocks.spread[rank] = _densest_third(differences)
+            clocks.offset[rank], clocks.spread[rank] = _densest_third(aligned.differences(rank))
             clocks.component[rank] = next(reversed(clocks.component.values()))
         waiting.remove(rank)
-        for key, end in ends[rank].items():
-            aligned.setdefault(key, []).append(end + clocks.offset[rank])
+        aligned.add(rank, clocks.offset[rank])
     return clocks
 
 
-def _usable(ends: dict[Hashable, int], aligned: dict[Hashable, list[int]]) -> list[Hashable]:
-    """The pairs for aligning a rank: the numbered ones, or else all if there are enough."""
-    shared = [key for key in ends if key in aligned]
-    numbered: list[Hashable] = [key for key in shared if isinstance(key, tuple) and key[2] == "number"]
-    return numbered or (shared if len(shared) >= _LEAST_PAIRS else [])
+class _Aligned:
+    """The ends of the collectives of aligned ranks, and how many of them each other rank shares.
+
+    The counts follow each addition, so that aligning takes time in proportion to the collectives of all ranks.
+    """
+
+    def __init__(self, ends: Mapping[int, Mapping[Hashable, int]]) -> None:
+        self._ends = ends
+        self._holders: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for rank, of_rank in ends.items():
+            for key in of_rank:
+                self._holders[key].append(rank)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the aligned ranks: what follows is compared with ranks that are added from here on."""
+        self._sorted_ends: dict[Hashable, list[int]] = {}
+        self._numbered = dict.fromkeys(self._ends, 0)
+        self._by_order = dict.fromkeys(self._ends, 0)
+
+    def pairs(self, rank: int) -> int:
+        """How many collectives a rank can be aligned by: the numbered ones, or else all if there are enough."""
+        return self._numbered[rank] or (self._by_order[rank] if self._by_order[rank] >= _LEAST_PAIRS else 0)
+
+    def differences(self, rank: int) -> Ints:
+        """What to add to a rank's ends of these collectives to get the median end of the aligned ranks."""
+        numbered = self._numbered[rank] > 0
+        return np.array(
+            [
+                _median(self._sorted_ends[key]) - end
+                for key, end in self._ends[rank].items()
+                if key in self._sorted_ends and (_is_numbered(key) or not numbered)
+            ]
+        )
+
+    def add(self, rank: int, offset: int) -> None:
+        """Add a rank, whose clock is off by `offset`, to the aligned ones."""
+        for key, end in self._ends[rank].items():
+            if key not in self._sorted_ends:
+                self._sorted_ends[key] = []
+                counts = self._numbered if _is_numbered(key) else self._by_order
+                for holder in self._holders[key]:
+                    counts[holder] += 1
+            insort(self._sorted_ends[key], end + offset)
+
+
+def _is_numbered(pairing: Hashable) -> bool:
+    return isinstance(pairing, tuple) and pairing[2] == "number"
+
+
+def _median(ordered: Sequence[int]) -> int:
+    """The median of sorted times, in whole ns."""
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2
 
 
 def _densest_third(values: Ints) -> tuple[int, int | None]:

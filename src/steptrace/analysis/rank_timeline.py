@@ -1,7 +1,7 @@
 """The picture of one step of several ranks: a lane a rank, on one clock where their collectives tell how clocks differ.
 
 A lane shows the parts of the rank's GPU, or without a GPU of its step on the host. Exposed communication is divided
-into waiting for other ranks, as far as their traces hold the same collectives, and the rest.
+into waiting for other ranks, transfer, and what may be either since ranks were not read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -137,16 +137,24 @@ def _events(trace: Trace, shown: _Shown, matched: pd.DataFrame) -> Events:
 
 
 def _with_waits(trace: Trace, division: Division, rank: int, matched: pd.DataFrame) -> Division:
-    """The division with its exposed communication divided into waiting for other ranks and the rest."""
+    """The division with its exposed communication divided into waiting, transfer, and what may be either.
+
+    The last is what follows the last rank's start where ranks of the group were not read.
+    """
     of_rank = matched[(matched["rank"] == rank).to_numpy() & matched["kernel"].notna().to_numpy()]
     if of_rank.empty or _COMMUNICATION not in division.parts:
         return division
     start = trace.kernels["ts"].to_numpy(dtype=np.int64)[row_numbers(of_rank["kernel"])]
-    waiting = intervals.union(intervals.spans(start, start + of_rank["wait_ns"].to_numpy(dtype=np.int64)))
+    waits, length = (of_rank[name].to_numpy(dtype=np.int64) for name in ("least_wait_ns", "dur_ns"))
+    waiting = intervals.union(intervals.spans(start, start + waits))
+    known = of_rank["complete"].to_numpy(dtype=bool)
+    transfer = intervals.union(intervals.spans((start + waits)[known], (start + length)[known]))
     exposed: Spans = division.spans[division.part == division.parts.index(_COMMUNICATION)]
-    split = divide(exposed, [(_WAIT, waiting)], _TRANSFER, (_WAIT, _TRANSFER))
+    split = divide(exposed, [(_WAIT, waiting), (_TRANSFER, transfer)], _COMMUNICATION, (_WAIT, _TRANSFER, _COMMUNICATION))
+    parts = (*division.parts, _WAIT, _TRANSFER)
     rest = division.part != division.parts.index(_COMMUNICATION)
     spans = np.concatenate([division.spans[rest], split.spans])
-    part = np.concatenate([division.part[rest], split.part + len(division.parts)]).astype(np.int8)
+    places = np.array([parts.index(name) for name in split.parts])
+    part = np.concatenate([division.part[rest], places[split.part]]).astype(np.int8)
     order = np.argsort(spans[:, 0], kind="stable")
-    return Division((*division.parts, _WAIT, _TRANSFER), spans[order], part[order])
+    return Division(parts, spans[order], part[order])

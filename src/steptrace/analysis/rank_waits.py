@@ -1,7 +1,7 @@
 """Splits a rank's communication into waiting for other ranks and transfer, which takes the traces of all ranks.
 
 On a rank a collective first waits until the last rank has begun it, and then transfers. Sending fewer bytes shortens
-the transfer only, not the waiting.
+the transfer only, not the waiting. Where a rank of the group was not read, only a bound of the waiting is known.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,13 @@ from steptrace.analysis.communication import (
     gpu_collectives,
     host_collectives,
     host_compute,
+    waiting_known,
 )
 from steptrace.documents.communication import CollectiveName
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.table import rows
 from steptrace.intervals import Spans
+from steptrace.limits import WAITING_UNKNOWN
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace
 
@@ -39,12 +41,15 @@ def with_waiting(
         matched: the table `matched_collectives` of these traces.
     """
     each = zip(summaries, traces.items(), strict=True)
-    return tuple(_of_rank(summary, trace, matched[matched["rank"] == rank]) for summary, (rank, trace) in each)
+    return tuple(
+        replace(_of_rank(summary, trace, matched[matched["rank"] == rank]), ranks_read=len(traces))
+        for summary, (rank, trace) in each
+    )
 
 
 def _of_rank(summary: TraceSummary, trace: Trace, parts: pd.DataFrame) -> TraceSummary:
     times = _with_waits(trace, parts)
-    if not times["wait_ns"].notna().any():
+    if not times["least_wait_ns"].notna().any():
         return summary
     names = summary.collectives
     reduces = summary.all_reduce
@@ -55,20 +60,32 @@ def _of_rank(summary: TraceSummary, trace: Trace, parts: pd.DataFrame) -> TraceS
         counted = (times["collective"] == ALL_REDUCE).to_numpy()
         if len(trace.steps):
             counted = counted & times["step"].notna().to_numpy()
-        reduces = replace(reduces, exposed_wait_ns=_exposed_wait(trace, times[counted]))
+        chosen = times[counted]
+        if waiting_known(chosen["dur_ns"], chosen["wait_ns"].notna()):
+            reduces = replace(reduces, exposed_wait_ns=_exposed_wait(trace, chosen))
     if division is not None and trace.devices:
         start, end = gpu_window(trace)
-        waited = _exposed_wait(trace, times, intervals.spans([start], [end]), activity(trace).comm)
-        division = replace(division, exposed_wait_ns=waited)
+        within = intervals.spans([start], [end])
+        waited = _exposed_wait(trace, times, within, activity(trace).comm)
+        if _all_known(trace, times, within):
+            division = replace(division, exposed_wait_ns=waited)
+        else:
+            division = replace(division, least_exposed_wait_ns=waited)
     return replace(summary, collectives=names, all_reduce=reduces, overview=division)
 
 
 def _with_waits(trace: Trace, parts: pd.DataFrame) -> pd.DataFrame:
-    """`collective_times` with `wait_ns` and `exposed_wait_ns`, null for a collective that no other trace holds."""
+    """`collective_times` with the columns `wait_ns`, `exposed_wait_ns` and `least_wait_ns`.
+
+    The first two are null for a collective that a rank of its group lacks, the last one for one that no other trace
+    holds. A rank that is a group of its own waits for nobody.
+    """
     row = "kernel" if trace.devices else "label"
     times = gpu_collectives(trace) if trace.devices else host_collectives(trace)
-    waits = pd.Series(parts["wait_ns"].to_numpy(), index=row_numbers(parts[row]), dtype="Int64")
-    wait = waits.reindex(row_numbers(times[row])).reset_index(drop=True)
+    of_matched = parts.set_index(row_numbers(parts[row]))[["wait_ns", "least_wait_ns"]].astype("Int64")
+    waits = of_matched.reindex(row_numbers(times[row])).reset_index(drop=True)
+    waits[(times["ranks"] == 1).fillna(False).to_numpy(dtype=bool)] = 0
+    wait = waits["wait_ns"]
     known, start = wait.fillna(0).to_numpy(dtype=np.int64), times["ts"].to_numpy(dtype=np.int64)
     compute = _compute(trace)
     exposed = wait.copy()
@@ -76,17 +93,29 @@ def _with_waits(trace: Trace, parts: pd.DataFrame) -> pd.DataFrame:
         exposed[:] = pd.NA
     else:
         exposed -= intervals.measure_within(compute, start, start + known)
-    return times.reset_index(drop=True).assign(wait_ns=wait, exposed_wait_ns=exposed)
+    return times.reset_index(drop=True).assign(
+        wait_ns=wait, exposed_wait_ns=exposed, least_wait_ns=waits["least_wait_ns"]
+    )
+
+
+def _all_known(trace: Trace, times: pd.DataFrame, within: Spans) -> bool:
+    """Whether the waiting of all but a negligible part of the exposed communication is known."""
+    known = times[times["wait_ns"].notna()]
+    start = known["ts"].to_numpy(dtype=np.int64)
+    spans = intervals.union(intervals.spans(start, start + known["dur_ns"].to_numpy(dtype=np.int64)))
+    exposed = intervals.intersect(intervals.subtract(activity(trace).comm, activity(trace).compute), within)
+    unknown = intervals.measure(intervals.subtract(exposed, spans))
+    return len(known) > 0 and unknown <= WAITING_UNKNOWN * intervals.measure(exposed)
 
 
 def _exposed_wait(
     trace: Trace, times: pd.DataFrame, within: Spans | None = None, communication: Spans | None = None
 ) -> int | None:
-    """The time in which no computation ran and every collective under way was waiting for another rank.
+    """The time in which no computation ran and every collective under way was waiting for a rank that was read.
 
     Args:
         trace: the trace.
-        times: the collectives to count, with `wait_ns`.
+        times: the collectives to count, with `least_wait_ns`.
         within: the spans to count; None for the whole trace.
         communication: the spans of all communication, if `times` is only a part of it; the rest counts as transfer.
     """
@@ -94,7 +123,7 @@ def _exposed_wait(
     if compute is None:
         return None
     start = times["ts"].to_numpy(dtype=np.int64)
-    until = start + times["wait_ns"].fillna(0).to_numpy(dtype=np.int64)
+    until = start + times["least_wait_ns"].fillna(0).to_numpy(dtype=np.int64)
     end = start + times["dur_ns"].to_numpy(dtype=np.int64)
     under_way, waiting = intervals.union(intervals.spans(start, end)), intervals.union(intervals.spans(start, until))
     transfer = intervals.union(intervals.spans(until, end))

@@ -1,6 +1,8 @@
 """Several ranks of one job: waits for other ranks in collectives, and differences in the same kernels' times.
 
-A rank's collectives are those of the analysed GPU, or without one the host's.
+A rank's collectives are those of the analysed GPU, or without one the host's. A collective is complete if the traces of
+all ranks of its group hold it. Only then is it known when its last rank came. Of others the waiting for the ranks that
+were read is known: a rank waits at least so long.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +15,9 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.communication import ALL_REDUCE
+from steptrace.analysis.communication import ALL_REDUCE, sum_of_known, waiting_known
 from steptrace.analysis.kernels import recorded_kernels
-from steptrace.analysis.rank_match import Clocks, align, all_collectives, match
+from steptrace.analysis.rank_match import SEND_RECV, Clocks, align, all_collectives, match
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.ranks import (
     MatchedName,
@@ -52,8 +54,13 @@ class MatchedCollective(Document, frozen=True):
     step: Annotated[int | None, field("Row of that rank's `steps`.")]
     start_ns: Annotated[int, field("Aligned start.")]
     dur_ns: Annotated[int, field("Length.")]
-    wait_ns: Annotated[int, field("Of the length, before the last rank arrived; the rest is transfer.")]
-    last: Annotated[bool, field("Whether this rank was the last to arrive.")]
+    complete: Annotated[bool, field("Whether the traces of all ranks of its group hold it.")]
+    wait_ns: Annotated[
+        int | None,
+        field("Of the length, before the last rank arrived; the rest is transfer. Null for an incomplete one."),
+    ]
+    least_wait_ns: Annotated[int, field("Of the length, before the last of the ranks that were read arrived.")]
+    last: Annotated[bool, field("Whether this rank was the last to arrive of those that were read.")]
 
 
 def straggler_share(ranks: int) -> float:
@@ -84,21 +91,48 @@ def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.Data
     clocks = align(collectives, list(traces))
     parts = match(collectives, clocks)
     last_start = parts.groupby("match")["start_ns"].transform("max")
-    wait = np.maximum(np.minimum(last_start, parts["end_ns"]) - parts["start_ns"], 0)
+    wait = np.maximum(np.minimum(last_start, parts["end_ns"]) - parts["start_ns"], 0).astype("int64")
     late = parts.sort_values(["match", "start_ns", "rank"], ascending=[True, False, True], kind="stable")
     is_last = ~parts.index.isin(late.index[late.duplicated("match")])
-    matched = parts.assign(wait_ns=wait.astype("int64"), last=is_last)
+    complete = _is_complete(parts, ranks_not_read(list(traces.values())) == 0)
+    matched = parts.assign(
+        complete=complete, wait_ns=wait.astype("Int64").where(complete), least_wait_ns=wait, last=is_last
+    )
     return matched[names_of(MatchedCollective)], _waits(matched, collectives, clocks)
 
 
+def ranks_not_read(traces: Sequence[Trace]) -> int:
+    """The number of ranks of the job whose traces are not among these; 0 where the traces do not say how many it has.
+
+    A rank's number says that there are at least as many, also where a trace does not say how many.
+    """
+    sizes = [trace.meta.world_size for trace in traces if trace.meta.world_size is not None]
+    numbers = {trace.rank for trace in traces if trace.rank is not None}
+    world = max([*sizes, *(number + 1 for number in numbers)], default=0)
+    return max(world - len(traces), 0)
+
+
+def _is_complete(parts: pd.DataFrame, all_read: bool) -> "pd.Series[bool]":
+    """Whether all ranks of each collective's group hold it.
+
+    A message has two. A batch of sends and receives may have fewer partners than its group has ranks, and a collective
+    may lack the size of its group: these are complete where all ranks of the job were read.
+    """
+    held = parts.groupby("match")["rank"].transform("nunique")
+    needed = parts["ranks"].where(parts["collective"] != SEND_RECV)
+    needed = needed.mask(parts["is_message"].to_numpy(dtype=bool), 2)
+    return (held >= needed).fillna(all_read).astype(bool)
+
+
 def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
-    second = matched[~matched["last"]].groupby("match")["start_ns"].max()
+    complete = matched[matched["complete"]]
+    second = complete[~complete["last"]].groupby("match")["start_ns"].max()
     waits = []
     for rank in clocks.offset:
-        of_rank = matched[matched["rank"] == rank]
-        last = of_rank[of_rank["last"]].set_index("match")
-        others = matched[matched["match"].isin(last.index) & (matched["rank"] != rank)]
-        measured = len(of_rank) > 0
+        of_rank, known = matched[matched["rank"] == rank], complete[complete["rank"] == rank]
+        last = known[known["last"]].set_index("match")
+        others = complete[complete["match"].isin(last.index) & (complete["rank"] != rank)]
+        measured = len(known) > 0
         alone = list(clocks.component.values()).count(clocks.component[rank]) == 1
         waits.append(
             {
@@ -107,8 +141,10 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
                 "clock_spread_ns": clocks.spread[rank],
                 "collectives": int((collectives["rank"] == rank).sum()),
                 "matched": len(of_rank),
-                "last": len(last),
-                "wait_ns": _waited(of_rank) if measured else None,
+                "complete": len(known),
+                "last": len(last) if measured else None,
+                "wait_ns": _waited(known) if measured else None,
+                "least_wait_ns": _waited(of_rank) if len(of_rank) > len(known) else None,
                 "caused_ns": sum(_waited(part) for _, part in others.groupby("rank")) if measured else None,
                 "delay_ns": _measure(second[last.index], last["start_ns"]) if measured else None,
             }
@@ -117,8 +153,8 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
 
 
 def _waited(parts: pd.DataFrame) -> int:
-    """One rank's waiting time in these collectives, each instant counted once, in ns."""
-    return _measure(parts["start_ns"], parts["start_ns"] + parts["wait_ns"])
+    """One rank's waiting in these collectives for the ranks that were read, each instant counted once, in ns."""
+    return _measure(parts["start_ns"], parts["start_ns"] + parts["least_wait_ns"])
 
 
 def _measure(start: pd.Series, end: pd.Series) -> int:
@@ -136,7 +172,7 @@ def straggler(waits: pd.DataFrame) -> Straggler | None:
     row = waits.iloc[int(np.argmax(caused))]
     share = float(caused.max() / caused.sum())
     noise = waits["clock_spread_ns"].fillna(0).max()
-    if share <= straggler_share(int((waits["matched"] > 0).sum())) or row["delay_ns"] / max(row["last"], 1) <= noise:
+    if share <= straggler_share(int((waits["complete"] > 0).sum())) or row["delay_ns"] / max(row["last"], 1) <= noise:
         return None
     return Straggler(rank=int(row["rank"]), share=share, caused_ns=int(row["caused_ns"]), delay_ns=int(row["delay_ns"]))
 
@@ -168,16 +204,30 @@ def tables(traces: Sequence[Trace]) -> dict[str, pd.DataFrame]:
     return {"rank_waits": waits, "matched_collectives": matched, "rank_kernels": rank_kernels(traces_by_rank)}
 
 
-def ranks(summaries: Sequence[TraceSummary], folder: Path, tables: Mapping[str, pd.DataFrame]) -> Ranks:
-    """The ranks' waits and the kernels with the most time, from `tables`; `straggler` None if no rank stands out.
+def ranks(
+    summaries: Sequence[TraceSummary], folder: Path, tables: Mapping[str, pd.DataFrame], *, not_read: int = 0
+) -> Ranks:
+    """The ranks' waits and the kernels with the most time; `straggler` None if no rank stands out.
 
-    `folder` holds the traces, and a run's communication.json.
+    Args:
+        summaries: of each rank.
+        folder: of the traces, and of a run's communication.json.
+        tables: `tables` of the same traces.
+        not_read: the ranks of the job whose traces were not read.
     """
     waits, matched = tables["rank_waits"], tables["matched_collectives"]
-    by_name = matched.groupby(["collective", "group"], dropna=False, sort=True)
-    waited = by_name.agg(count=("match", "nunique"), wait_ns=("wait_ns", "sum")).reset_index()
+    whole = matched["match"].where(matched["complete"])
+    by_name = matched.assign(whole=whole).groupby(["collective", "group"], dropna=False, sort=True)
+    waited = by_name.agg(
+        count=("match", "nunique"),
+        complete=("whole", "nunique"),
+        wait_ns=("wait_ns", sum_of_known),
+        least_wait_ns=("least_wait_ns", "sum"),
+    ).reset_index()
+    waited["least_wait_ns"] = waited["least_wait_ns"].astype("Int64").where(waited["complete"] < waited["count"])
     return Ranks(
         count=len(summaries),
+        not_read=not_read,
         straggler=straggler(waits),
         waits=rows(waits, RankWait),
         collectives=RankCollectives(
@@ -203,7 +253,8 @@ def _all_reduce(
     if not figures:
         return None
     reduces = matched[(matched["collective"] == ALL_REDUCE) & matched["step"].notna()]
-    waited = [_waited(reduces_of_rank) for _, reduces_of_rank in reduces.groupby("rank")]
+    is_known = waiting_known(reduces["dur_ns"], reduces["complete"])
+    waited = [_waited(reduces_of_rank) for _, reduces_of_rank in reduces.groupby("rank")] if is_known else []
     steps = median(trace.quality.steps for trace in stepped)
     overlaps = [rank.overlap for rank, _ in figures if rank.overlap is not None]
     return RankAllReduce(

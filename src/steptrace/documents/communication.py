@@ -10,7 +10,7 @@ from steptrace.documents.base import Document, Row, column, described, field, ke
 
     The name is PyTorch's, or else what the kernel's name says; on a host PyTorch's label around it. A collective's time
     is waiting, until its last rank has begun it, and transfer, from then on. The two are told apart where the traces of
-    other ranks were read together with this one; lengths include both.
+    all ranks of the group were read together; lengths include both.
     """
 )
 class CollectiveName(Row, frozen=True):
@@ -33,13 +33,25 @@ class CollectiveName(Row, frozen=True):
     matched: Annotated[
         int | None,
         field(
-            "How many of them another rank's trace holds, too: only their waiting is known. Null for one rank's trace.",
+            "How many of them the traces of all ranks of the group hold: only their waiting is known. Null for one "
+            "rank's trace.",
             kind="sum",
         ),
     ] = None
     wait_ns: Annotated[
         int | None,
-        column("Waiting", "Of the summed length, before the last rank began the collective.", kind="total"),
+        column(
+            "Waiting",
+            "Of the summed length, before the last rank began the collective; null if ranks were not read.",
+            kind="total",
+        ),
+    ] = None
+    least_wait_ns: Annotated[
+        int | None,
+        field(
+            "Where ranks were not read: of the summed length, before the last of those that were read began. Else null.",
+            kind="sum",
+        ),
     ] = None
     transfer_ns: Annotated[int | None, column("Transfer", "The rest of the summed length.", kind="total")] = None
     exposed_transfer_ns: Annotated[
@@ -85,7 +97,7 @@ class AllReduce(Document, frozen=True):
     exposed_wait_ns: Annotated[
         int | None,
         field(
-            "Of the exposed time, waiting for other ranks; null unless other ranks' traces were read with this one.",
+            "Of the exposed time, waiting for other ranks; null unless the traces of all ranks were read together.",
             kind="sum",
         ),
     ] = None

@@ -94,9 +94,16 @@ class Overview(Document, frozen=True):
         column(
             "Exposed waiting",
             "Of exposed communication, waiting for other ranks: no collective was past the arrival of its last rank. "
-            "Null unless other ranks' traces were read with this one.",
+            "Null unless the traces of all ranks were read together.",
             kind="sum",
             centre="mean",
+        ),
+    ] = None
+    least_exposed_wait_ns: Annotated[
+        int | None,
+        field(
+            "Where only some ranks were read: the part of `exposed_wait_ns` that is waiting for these. Otherwise null.",
+            kind="sum",
         ),
     ] = None
 

@@ -34,7 +34,22 @@ class MatchedName(Row, frozen=True):
     collective: Annotated[str, key("Collective", "Collective.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
     count: Annotated[int, column("Matched", "How many.", kind="total", plain=True)]
-    wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.", kind="total")]
+    wait_ns: Annotated[
+        int | None,
+        column(
+            "Waited, all ranks",
+            "Waiting over the ranks, in those that the traces of all ranks of the group hold; null if there are none.",
+            kind="total",
+        ),
+    ]
+    complete: Annotated[int | None, field("How many the traces of all ranks of the group hold.", kind="sum")] = None
+    least_wait_ns: Annotated[
+        int | None,
+        field(
+            "Where ranks were not read: waiting in all of them for those that were, over the ranks. Otherwise null.",
+            kind="sum",
+        ),
+    ] = None
 
 
 class RankCollectives(Document, frozen=True):
@@ -121,12 +136,21 @@ class RankWait(Row, frozen=True):
         int | None, column("Uncertainty", "Half the spread of the values whose median it is.", kind="mean")
     ]
     collectives: Annotated[int, column("Collectives", "Its collectives.", kind="total", plain=True)]
-    matched: Annotated[int, column("Matched", "Those that ran on another rank.", kind="total")]
-    last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.", kind="total")]
+    matched: Annotated[int, column("Matched", "Those that ran on another rank that was read.", kind="total")]
+    last: Annotated[
+        int | None,
+        column(
+            "Last to arrive",
+            "Of the matched that the traces of all their ranks hold: it was the last to arrive.",
+            kind="total",
+        ),
+    ]
     wait_ns: Annotated[
         int | None,
         column(
-            "Waited", "Its time in matched collectives before the last rank arrived, each instant once.", kind="total"
+            "Waited",
+            "Its time in these before the last rank arrived, each instant once; null if there are none.",
+            kind="total",
         ),
     ]
     caused_ns: Annotated[
@@ -137,6 +161,17 @@ class RankWait(Row, frozen=True):
         int | None,
         column("Delay", "How much sooner these could have begun without it: last less second-last.", kind="total"),
     ]
+    complete: Annotated[
+        int | None, field("Of the matched: the traces of all their ranks hold them.", kind="sum")
+    ] = None
+    least_wait_ns: Annotated[
+        int | None,
+        field(
+            "Where ranks were not read: its time in all matched collectives before the last of those that were read "
+            "arrived. Otherwise null.",
+            kind="sum",
+        ),
+    ] = None
 
 
 @described(
@@ -165,7 +200,7 @@ class RankKernel(Row, frozen=True):
 class Ranks(Document, frozen=True):
     """How the ranks of one job differ."""
 
-    count: Annotated[int, field("Ranks.", kind="first")]
+    count: Annotated[int, field("Ranks whose traces were read.", kind="first")]
     straggler: Annotated[Straggler | None, field("The rank that the others wait for most; null if none stands out.")]
     waits: tuple[RankWait, ...]
     collectives: RankCollectives
@@ -187,4 +222,7 @@ class Ranks(Document, frozen=True):
             kind="first",
         ),
     ] = None
+    not_read: Annotated[
+        int, field("Ranks of the job whose traces were not read; waiting for them is not known.", kind="first")
+    ] = 0
     runs: InRuns = msgspec.UNSET

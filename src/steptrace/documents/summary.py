@@ -122,6 +122,10 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         str,
         field("PyTorch's module of the device: `torch.cuda`, `torch.xpu`, ...; `torch.accelerator` of an unknown one."),
     ] = CUDA
+    ranks_read: Annotated[
+        int,
+        field("Traces of ranks of its job that were read together, this one included; `world_size` says of how many."),
+    ] = 1
     training: Annotated[
         bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
     ] = None
@@ -146,5 +150,5 @@ class Summary(File, frozen=True, kw_only=True):
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None
     error: Annotated[str | None, field("Why the traces of a run could not be read.")] = None
     notes: Annotated[
-        tuple[Note, ...], field("Why the traces are not the ranks of one job, or not all that were found.")
+        tuple[Note, ...], field("Why the traces are not the ranks of one job, not all of its ranks, or not all that were found.")
     ] = ()

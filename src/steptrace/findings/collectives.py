@@ -10,29 +10,44 @@ from steptrace.findings.window import Window
 class Exposed:
     """Communication of a step that no computation hides, in ns.
 
-    `wait_ns` is the part of it that is waiting for other ranks; None where only one rank's trace was read.
+    `wait_ns` is the part of it that is waiting for other ranks; None where the traces of some were not read.
+    `least_wait_ns` is then the part that is waiting for those that were.
     """
 
     all_ns: float
     wait_ns: float | None
+    least_wait_ns: float | None = None
 
     @property
-    def transfer_ns(self) -> float:
-        """The exposed time without the waiting; an upper bound where the waiting is not known."""
-        return self.all_ns - (self.wait_ns or 0.0)
+    def transfer_ns(self) -> float | None:
+        """The exposed time without the waiting; None where the waiting is not known."""
+        return None if self.wait_ns is None else self.all_ns - self.wait_ns
+
+    @property
+    def counted_ns(self) -> float:
+        """The transfer; all of the exposed time where the waiting is not known."""
+        return self.all_ns if self.transfer_ns is None else self.transfer_ns
 
 
 def exposed_in(window: Window) -> Exposed | None:
     """The exposed communication of the GPU's collectives, or of all-reduces on the host; None if unknown."""
     entry = window.entry
+
+    def exposed(all_ns: float, wait_ns: int | None, least_wait_ns: int | None = None) -> Exposed:
+        if wait_ns is None and entry.world_size == 1:
+            wait_ns = 0  # there is nobody to wait for
+        waits = (None if ns is None else window.per_step(ns) for ns in (wait_ns, least_wait_ns))
+        return Exposed(all_ns, *waits)
+
     if window.parts:
-        wait_ns = None if entry.overview is None else entry.overview.exposed_wait_ns
-        return Exposed(window.parts["exposed_comm"], None if wait_ns is None else window.per_step(wait_ns))
+        divided = entry.overview
+        if divided is None:
+            return exposed(window.parts["exposed_comm"], None)
+        return exposed(window.parts["exposed_comm"], divided.exposed_wait_ns, divided.least_exposed_wait_ns)
     reduces = entry.all_reduce
     if reduces is None or reduces.exposed_ns is None:
         return None
-    wait_ns = reduces.exposed_wait_ns
-    return Exposed(window.per_step(reduces.exposed_ns), None if wait_ns is None else window.per_step(wait_ns))
+    return exposed(window.per_step(reduces.exposed_ns), reduces.exposed_wait_ns)
 
 
 def most_exposed_wait_ns(windows: list[Window], *, without: int | None) -> float | None:

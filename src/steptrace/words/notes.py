@@ -108,6 +108,11 @@ def _ranks_repeated(*, ranks: Iterable[Mapping[str, int]]) -> str:
     return f"these traces are not the ranks of one job, so ranks are not compared: {', '.join(often)}"
 
 
+def ranks_read(read: int, world_size: int) -> str:
+    """How many of a job's ranks were read."""
+    return f"{read} of {fmt.plural(world_size, 'rank')} read"
+
+
 #: The sentence for each code; its arguments are the note's figures.
 _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     # Of a run.
@@ -179,4 +184,8 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     # Of several traces.
     "traces_left_out": lambda *, left_out, found: f"the limit left out {left_out} of {found} traces",
     "ranks_repeated": _ranks_repeated,
+    "ranks_not_read": lambda *, read, world_size: (
+        f"{ranks_read(read, world_size)}: how long a rank waits for the others is not known, and lengths of "
+        "communication include it"
+    ),
 }

@@ -1,6 +1,7 @@
 """Transfer between ranks that no computation hides.
 
-Where the traces of several ranks were read together, waiting for other ranks is known and does not count.
+Where the traces of all ranks were read together, waiting for other ranks is known and does not count. Elsewhere the
+finding is on the whole time, and advises to read the other ranks, since less traffic does not shorten waiting.
 """
 
 from collections import defaultdict
@@ -15,9 +16,11 @@ from steptrace.findings.thresholds import HIGH, MODERATE
 from steptrace.findings.window import Window
 from steptrace.format import bandwidth, count, duration, plural, share, size_bytes
 from steptrace.words.codes import EXPECTED_BY
+from steptrace.words.notes import ranks_read
 
 #: Below this share hidden, communication and computation run one after the other.
 _HIDDEN: Final = Threshold(0.10, "ours")
+_ALL_REDUCE: Final = "all_reduce"
 #: Messages smaller than this are small, if a step has several of them.
 _SMALL: Final = Threshold(2**20, "DistributedDataParallel's own first bucket; its others have 25 MiB", unit="B")
 _SEVERAL: Final = Threshold(4, "ours", unit="")
@@ -72,9 +75,17 @@ class AllReduceFigures(Document, frozen=True, kw_only=True):
 class Figures(TraceFigures, frozen=True, kw_only=True):
     """Exposed communication of a step."""
 
-    transfer_ns: Annotated[float, field("Exposed transfer; with the waiting in it where that is not known.")]
-    transfer_share: Annotated[float, field("The same as a share of the step.")]
+    counted_ns: Annotated[
+        float, field("Exposed transfer, or where waiting is not known all exposed communication, waiting included.")
+    ]
+    counted_share: Annotated[float, field("The same as a share of the step.")]
+    transfer_ns: Annotated[float | None, field("Exposed transfer; null where the waiting is not known.")]
     wait_ns: Annotated[float | None, field("Exposed waiting for other ranks; null where it is not known.")]
+    least_wait_ns: Annotated[
+        float | None, field("Where it is not known: the part of it that is waiting for ranks that were read.")
+    ]
+    ranks_read: Annotated[int, field("Ranks whose traces were read together.")]
+    world_size: Annotated[int | None, field("Ranks of the job, if the trace says it.")]
     collectives: Annotated[tuple[CollectiveFigures, ...], field("Those that take most of it.")]
     all_reduce: Annotated[AllReduceFigures | None, field("All all-reduces.")]
     remedies: Annotated[tuple[Remedy, ...], field("What the advice is about; empty: advice for any collective.")]
@@ -82,23 +93,27 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
     exposed = exposed_in(window)
-    if exposed is None or window.share(exposed.transfer_ns) < MODERATE.value:
+    if exposed is None or window.share(exposed.counted_ns) < MODERATE.value:
         return
     rows = () if window.entry.collectives is None else window.entry.collectives.by_name
     most = sorted(rows, key=lambda row: -exposed_transfer_ns(row))[:_MOST_NAMED]
     yield Match(
-        severity="warning" if window.share(exposed.transfer_ns) >= HIGH.value else "info",
+        severity="warning" if window.share(exposed.counted_ns) >= HIGH.value else "info",
         figures=Figures(
             steps=window.steps,
             step_ns=window.step_ns,
+            counted_ns=exposed.counted_ns,
+            counted_share=window.share(exposed.counted_ns),
             transfer_ns=exposed.transfer_ns,
-            transfer_share=window.share(exposed.transfer_ns),
             wait_ns=exposed.wait_ns,
+            least_wait_ns=None if exposed.wait_ns is not None else exposed.least_wait_ns,
+            ranks_read=window.entry.ranks_read,
+            world_size=window.entry.world_size,
             collectives=tuple(_of_a_step(row, window) for row in most),
             all_reduce=_all_reduces(window),
-            remedies=(*_of_one_rank(window, exposed), *_remedies(window, rows)),
+            remedies=tuple(_remedies(window, rows) if _is_traffic(window, exposed, rows) else ["other_ranks"]),
         ),
-        cost_ns_per_step=exposed.transfer_ns,
+        cost_ns_per_step=exposed.counted_ns,
     )
 
 
@@ -159,18 +174,23 @@ _BY_COLLECTIVE: Final[Mapping[str, Remedy]] = {
 }
 
 
-def _of_one_rank(window: Window, exposed: Exposed) -> list[Remedy]:
-    """Read the other ranks' traces first, where this one alone was read and its all-reduces take far too long."""
+def _is_traffic(window: Window, exposed: Exposed, rows: Sequence[CollectiveName]) -> bool:
+    """Whether the exposed time is known to be traffic, which advice on traffic rests on.
+
+    It is where the waiting is known, or where all-reduces take most of it, and hardly longer than they should.
+    """
+    if exposed.wait_ns is not None:
+        return True
     reduces = window.entry.all_reduce
-    if exposed.wait_ns is not None or reduces is None or not reduces.expected_ns:
-        return []
-    return ["other_ranks"] if reduces.measured_ns >= _WAITING.value * reduces.expected_ns else []
+    if reduces is None or not reduces.expected_ns or _dominating(rows) not in (_ALL_REDUCE, None):
+        return False
+    return reduces.measured_ns < _WAITING.value * reduces.expected_ns
 
 
 def _remedies(window: Window, rows: Sequence[CollectiveName]) -> list[Remedy]:
     """The advice for the collective that takes most; empty if there is none for its kind."""
     dominating = _dominating(rows)
-    if dominating == "all_reduce" and (remedies := list(_of_all_reduces(window))):
+    if dominating == _ALL_REDUCE and (remedies := list(_of_all_reduces(window))):
         return remedies
     remedy = _BY_COLLECTIVE.get(dominating or "")
     return [] if remedy is None else [remedy]
@@ -190,25 +210,35 @@ def _of_all_reduces(window: Window) -> Iterator[Remedy]:
 
 def _words(figures: Figures) -> Words:
     per = figures.per
-    known = figures.wait_ns is not None
-    included = " (waiting for other ranks not counted)" if known else " (waiting for other ranks included)"
-    length = f"{duration(figures.transfer_ns)} of {duration(figures.step_ns)} {per} that no computation hides"
+    included = _what_counts(figures)
+    length = f"{duration(figures.counted_ns)} of {duration(figures.step_ns)} {per} that no computation hides"
     evidence = [length + included]
     if figures.wait_ns:
         evidence.append(f"waiting for other ranks: {duration(figures.wait_ns)} {per}")
+    if figures.least_wait_ns:
+        evidence.append(f"waiting for other ranks: at least {duration(figures.least_wait_ns)} {per}")
     evidence += [_collective_in_words(row, per) for row in figures.collectives]
     if figures.all_reduce is not None:
         evidence.append(_all_reduces_in_words(figures.all_reduce, per))
-    claim = f"communication that no computation hides takes {share(figures.transfer_share)} of the time"
+    claim = f"communication that no computation hides takes {share(figures.counted_share)} of the time"
     # The advice is about one kind of collective, and the bound is of all of them.
     most = figures.collectives[0] if figures.collectives else None
-    if most is not None and (exposed := exposed_transfer_ns(most)) and exposed < _NEARLY_ALL * figures.transfer_ns:
+    if most is not None and (exposed := exposed_transfer_ns(most)) and exposed < _NEARLY_ALL * figures.counted_ns:
         claim += f", {duration(exposed)} {per} of it in {most.collective}"
     return Words(
         claim + included,
         tuple(evidence),
         advice=tuple(part for remedy in figures.remedies for part in _ADVICE[remedy]),
     )
+
+
+def _what_counts(figures: Figures) -> str:
+    """What of the waiting is in the time, in brackets after it."""
+    if figures.wait_ns is not None:
+        return " (waiting for other ranks not counted)"
+    of = figures.world_size
+    read = "" if of is None or of <= figures.ranks_read else f"; {ranks_read(figures.ranks_read, of)}"
+    return f" (waiting for other ranks included{read})"
 
 
 def _all_reduces_in_words(reduces: AllReduceFigures, per: str) -> str:
@@ -244,8 +274,8 @@ def _collective_in_words(row: CollectiveFigures, per: str) -> str:
 
 _ADVICE: Final[Mapping[Remedy, tuple[str, ...]]] = {
     "other_ranks": advise(
-        "Read the traces of all ranks together first (`steptrace analyze RANK0 RANK1 ... --out DIR`): the all-reduces "
-        "take far longer than expected, so most of that time is probably waiting for a slower rank.",
+        "Read the traces of all ranks together first (`steptrace analyze RANK0 RANK1 ... --out DIR`): only then is it "
+        "known how much of this time is waiting for a slower rank, which less traffic does not shorten.",
     ),
     "small_all_reduces": advise(
         "The all-reduces are small: if they average gradients, raise bucket_cap_mb, so that latency is paid once."
@@ -294,10 +324,10 @@ RULE: Final = Rule(
     words=_words,
     in_trace=_find,
     condition="communication that no computation hides takes at least {least} of the step; a warning from {high} on. "
-    "Where other ranks' traces were read, too, waiting for other ranks does not count. The advice is for the "
+    "Where the traces of all ranks were read, waiting for other ranks does not count, and the advice is for the "
     "collective that takes most of it. Of all-reduces it also asks whether they have less than {small} on average, "
-    "{several} or more a step, and whether computation hides less than {hidden} of them; of a single rank's trace, "
-    "whether they take at least {waiting} times what is expected",
+    "{several} or more a step, and whether computation hides less than {hidden} of them. Where ranks were not read, the "
+    "advice is to read them, except for all-reduces that take less than {waiting} times what is expected",
     thresholds={
         "least": MODERATE,
         "high": HIGH,

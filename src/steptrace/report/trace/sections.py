@@ -33,6 +33,7 @@ from steptrace.report.trace.registry import section_for, section_of
 from steptrace.report.trace.view import TraceView
 from steptrace.words.codes import EXPECTED_BY, GPU_SPAN, absence_text
 from steptrace.words.headline import span_text
+from steptrace.words.notes import text_of
 from steptrace.words.pictures import BUSIEST_STREAMS, DOWNLOAD, DOWNLOAD_OF_TRACE, LANES, download_note
 
 #: How many operators stand in the overview.
@@ -341,6 +342,9 @@ def communication(view: TraceView) -> Parts | None:
         if reduced.expected_ns is not None and reduced.expected_by is not None:
             expected = fmt.duration_ns(reduced.expected_ns / view.steps)
             notes.append(note(f"Expected of such messages: {expected}, {EXPECTED_BY[reduced.expected_by]}."))
+    read, world_size = view.trace.ranks_read, view.trace.world_size or 1
+    if read < world_size and any(row.wait_ns is None for row in rows.by_name):
+        notes.append(note(f"{fmt.capitalised(text_of('ranks_not_read', {'read': read, 'world_size': world_size}))}."))
     return [*notes, listing(rows.by_name, steps=view.steps)]
 
 

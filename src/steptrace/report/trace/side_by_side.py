@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Final
 
+from steptrace import format as fmt
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.steps import measured_figures
 from steptrace.report.page.markup import Html, breakable, definitions
@@ -11,7 +12,10 @@ from steptrace.report.page.rows import facts, listing
 from steptrace.report.page.section import Explained, Parts, note, subheading
 from steptrace.report.page.table import Figure, figures_table
 from steptrace.report.trace.view import TraceView
+from steptrace.words.notes import ranks_read
 
+#: The most ranks whose least waiting is named.
+_MOST_RANKS: Final = 8
 #: Explained below the table of all traces.
 _TERMS: Final = (
     "GpuTime.exposed_comm_ns",
@@ -100,6 +104,8 @@ def _waits(ranks: Ranks, steps: int, shown: Collection[int | None] | None) -> li
     if not matches.matched:
         return [note("Not measured: no collective ran on more than one of these traces."), *all_reduces]
     none = note("No straggler: no rank causes clearly more than its share of the waiting.")
+    if not any(row.complete for row in ranks.waits):
+        none = note("Straggler not measured: no collective ran only on ranks whose traces were read.")
     how = {
         "order": "by size and order, since the host's have no numbers",
         "time": "by time, since the traces do not number them",
@@ -111,10 +117,22 @@ def _waits(ranks: Ranks, steps: int, shown: Collection[int | None] | None) -> li
         f"{matches.matched} of {matches.total} collectives were matched across ranks{by}; the others are left out."
     )
     return [
+        *([note(f"{ranks_read(ranks.count, ranks.count + ranks.not_read)}.")] if ranks.not_read else []),
         none if ranks.straggler is None else facts(ranks.straggler, steps=steps),
+        *_least_waits(ranks, steps),
         listing([row for row in ranks.waits if shown is None or row.rank in shown] or ranks.waits, steps=steps),
         Explained(listing(matches.by_name, steps=steps).html),
         note(counted),
         Explained("", definitions(["RankCollectives.matched"])),
         *all_reduces,
     ]
+
+
+def _least_waits(ranks: Ranks, steps: int) -> list[Explained]:
+    """How long ranks wait for those that were read, the longest first, where others were not read."""
+    rows = sorted((row for row in ranks.waits if row.least_wait_ns), key=lambda row: -(row.least_wait_ns or 0))
+    if not rows:
+        return []
+    waits = [f"rank {row.rank} {fmt.duration((row.least_wait_ns or 0) / (steps or 1))}" for row in rows[:_MOST_RANKS]]
+    per = " per step" if steps else ""
+    return [note(f"Waiting for the ranks that were read, at least{per}: {fmt.enumeration(waits)}.")]
