@@ -9,6 +9,8 @@ the first convolution, in `event_sync` and `mi250` the host launches once in hal
 all-reduces and no operator: what they cost is not known.
 """
 
+import gzip
+
 import pytest
 
 from recorded import needs_traces, recorded
@@ -44,8 +46,26 @@ def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gaps
     assert gaps in host.evidence[3]
 
 
-def test_findings_of_two_real_ranks():
+def test_of_two_ranks_of_128_the_waiting_is_only_bounded():
     summary, _ = summarize([recorded(f"two_ranks_{rank}") for rank in (0, 1)])
+    assert [(note.code, note.figures) for note in summary.notes] == [
+        ("ranks_not_read", {"read": 2, "world_size": 128})
+    ]
+    assert (summary.ranks.straggler, summary.ranks.all_reduce.wait_ns_per_step) == (None, None)
+    assert [entry.overview.exposed_wait_ns for entry in summary.traces] == [None, None]
+    assert summary.ranks.waits[0].least_wait_ns > 0
+    for entry in summary.traces:
+        communication = [item for item in find_in_trace(entry) if item.rule == "exposed_communication"]
+        assert [item.figures["remedies"] for item in communication] == [("other_ranks",)]
+
+
+def test_findings_of_two_real_ranks(tmp_path):
+    """As if the two were the whole job."""
+    for rank in (0, 1):
+        text = gzip.decompress(recorded(f"two_ranks_{rank}").read_bytes())
+        assert b'"world_size": 128' in text
+        (tmp_path / f"{rank}.json").write_bytes(text.replace(b'"world_size": 128', b'"world_size": 2'))
+    summary, _ = summarize([tmp_path])
     for entry in summary.traces:
         rules = [finding.rule for finding in find_in_trace(entry)]
         assert rules == ["host_bound", "exposed_communication"]
