@@ -72,7 +72,9 @@ def test_findings_of_two_real_ranks(tmp_path):
     # Rank 0 waits 13 ms a step for rank 1, but computes meanwhile: less than 1 % of its step goes by in waiting alone.
     assert summary.ranks.straggler.rank == 1
     assert summary.ranks.all_reduce.wait_ns_per_step > 6_000_000
-    waits = [entry.overview.exposed_wait_ns / entry.overview.window_ns for entry in summary.traces]
+    # Half of the collectives are of other groups: waiting in them is not known.
+    assert [entry.overview.exposed_wait_ns for entry in summary.traces] == [None, None]
+    waits = [entry.overview.least_exposed_wait_ns / entry.overview.window_ns for entry in summary.traces]
     assert 0 < waits[0] < NOISE_FLOOR
     assert waits[1] == 0
     assert find_in_ranks(summary) == []

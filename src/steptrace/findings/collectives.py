@@ -24,6 +24,11 @@ class Exposed:
         return None if self.wait_ns is None else self.all_ns - self.wait_ns
 
     @property
+    def known_wait_ns(self) -> float | None:
+        """The waiting for the ranks that were read."""
+        return self.least_wait_ns if self.wait_ns is None else self.wait_ns
+
+    @property
     def counted_ns(self) -> float:
         """The transfer; all of the exposed time where the waiting is not known."""
         return self.all_ns if self.transfer_ns is None else self.transfer_ns
@@ -51,14 +56,17 @@ def exposed_in(window: Window) -> Exposed | None:
 
 
 def most_exposed_wait_ns(windows: list[Window], *, without: int | None) -> float | None:
-    """The longest exposed waiting of a rank in a step, one rank left out; None where it is not known."""
-    waits = [
-        exposed.wait_ns
-        for window in windows
-        if window.entry.rank is None or window.entry.rank != without
-        if (exposed := exposed_in(window)) is not None and exposed.wait_ns is not None
+    """The longest exposed waiting of a rank for those that were read, in a step; None where it is not known.
+
+    Args:
+        windows: of the ranks' traces.
+        without: a rank to leave out.
+    """
+    exposed = [
+        exposed_in(window) for window in windows if window.entry.rank is None or window.entry.rank != without
     ]
-    return max(waits, default=None)
+    waits = [of_rank.known_wait_ns for of_rank in exposed if of_rank is not None]
+    return max((ns for ns in waits if ns is not None), default=None)
 
 
 class _Collectives(Protocol):
