@@ -147,7 +147,8 @@ def test_traces_that_do_not_say_how_many_ranks_there_are_are_all_ranks_unless_a_
             for step in range(STEPS):
                 builder.step(step, step * 10 * MS, 10 * MS)
                 args = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": step}
-                builder.kernel(step * 10 * MS + 5, step * 10 * MS + begins, 6 * MS - begins, KERNELS["allreduce"], **args)
+                ts = step * 10 * MS
+                builder.kernel(ts + 5, ts + begins, 6 * MS - begins, KERNELS["allreduce"], **args)
             builder.write(folder / f"rank{rank}.json")
         summary = _read(folder, *read)
         assert summary.ranks.not_read == not_read

@@ -48,9 +48,7 @@ def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gaps
 
 def test_of_two_ranks_of_128_the_waiting_is_only_bounded():
     summary, _ = summarize([recorded(f"two_ranks_{rank}") for rank in (0, 1)])
-    assert [(note.code, note.figures) for note in summary.notes] == [
-        ("ranks_not_read", {"read": 2, "world_size": 128})
-    ]
+    assert [(note.code, note.figures) for note in summary.notes] == [("ranks_not_read", {"read": 2, "world_size": 128})]
     assert (summary.ranks.straggler, summary.ranks.all_reduce.wait_ns_per_step) == (None, None)
     assert [entry.overview.exposed_wait_ns for entry in summary.traces] == [None, None]
     assert summary.ranks.waits[0].least_wait_ns > 0

@@ -150,7 +150,9 @@ def _with_waits(trace: Trace, division: Division, rank: int, matched: pd.DataFra
     known = of_rank["complete"].to_numpy(dtype=bool)
     transfer = intervals.union(intervals.spans((start + waits)[known], (start + length)[known]))
     exposed: Spans = division.spans[division.part == division.parts.index(_COMMUNICATION)]
-    split = divide(exposed, [(_WAIT, waiting), (_TRANSFER, transfer)], _COMMUNICATION, (_WAIT, _TRANSFER, _COMMUNICATION))
+    split = divide(
+        exposed, [(_WAIT, waiting), (_TRANSFER, transfer)], _COMMUNICATION, (_WAIT, _TRANSFER, _COMMUNICATION)
+    )
     parts = (*division.parts, _WAIT, _TRANSFER)
     rest = division.part != division.parts.index(_COMMUNICATION)
     spans = np.concatenate([division.spans[rest], split.spans])

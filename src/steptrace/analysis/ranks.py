@@ -94,7 +94,7 @@ def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.Data
     wait = np.maximum(np.minimum(last_start, parts["end_ns"]) - parts["start_ns"], 0).astype("int64")
     late = parts.sort_values(["match", "start_ns", "rank"], ascending=[True, False, True], kind="stable")
     is_last = ~parts.index.isin(late.index[late.duplicated("match")])
-    complete = _is_complete(parts, ranks_not_read(list(traces.values())) == 0)
+    complete = _is_complete(parts, all_read=ranks_not_read(list(traces.values())) == 0)
     matched = parts.assign(
         complete=complete, wait_ns=wait.astype("Int64").where(complete), least_wait_ns=wait, last=is_last
     )
@@ -112,7 +112,7 @@ def ranks_not_read(traces: Sequence[Trace]) -> int:
     return max(world - len(traces), 0)
 
 
-def _is_complete(parts: pd.DataFrame, all_read: bool) -> "pd.Series[bool]":
+def _is_complete(parts: pd.DataFrame, *, all_read: bool) -> "pd.Series[bool]":
     """Whether all ranks of each collective's group hold it.
 
     A message has two. A batch of sends and receives may have fewer partners than its group has ranks, and a collective

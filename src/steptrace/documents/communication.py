@@ -49,7 +49,7 @@ class CollectiveName(Row, frozen=True):
     least_wait_ns: Annotated[
         int | None,
         field(
-            "Where ranks were not read: of the summed length, before the last of those that were read began. Else null.",
+            "Where ranks were not read: of the summed length, before the last of those that were read began.",
             kind="sum",
         ),
     ] = None

@@ -161,9 +161,9 @@ class RankWait(Row, frozen=True):
         int | None,
         column("Delay", "How much sooner these could have begun without it: last less second-last.", kind="total"),
     ]
-    complete: Annotated[
-        int | None, field("Of the matched: the traces of all their ranks hold them.", kind="sum")
-    ] = None
+    complete: Annotated[int | None, field("Of the matched: the traces of all their ranks hold them.", kind="sum")] = (
+        None
+    )
     least_wait_ns: Annotated[
         int | None,
         field(

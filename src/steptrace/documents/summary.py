@@ -150,5 +150,6 @@ class Summary(File, frozen=True, kw_only=True):
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None
     error: Annotated[str | None, field("Why the traces of a run could not be read.")] = None
     notes: Annotated[
-        tuple[Note, ...], field("Why the traces are not the ranks of one job, not all of its ranks, or not all that were found.")
+        tuple[Note, ...],
+        field("Why the traces are not the ranks of one job, not all of its ranks, or not all that were found."),
     ] = ()

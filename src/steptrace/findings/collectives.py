@@ -62,9 +62,7 @@ def most_exposed_wait_ns(windows: list[Window], *, without: int | None) -> float
         windows: of the ranks' traces.
         without: a rank to leave out.
     """
-    exposed = [
-        exposed_in(window) for window in windows if window.entry.rank is None or window.entry.rank != without
-    ]
+    exposed = [exposed_in(window) for window in windows if window.entry.rank is None or window.entry.rank != without]
     waits = [of_rank.known_wait_ns for of_rank in exposed if of_rank is not None]
     return max((ns for ns in waits if ns is not None), default=None)
 

@@ -326,8 +326,8 @@ RULE: Final = Rule(
     condition="communication that no computation hides takes at least {least} of the step; a warning from {high} on. "
     "Where the traces of all ranks were read, waiting for other ranks does not count, and the advice is for the "
     "collective that takes most of it. Of all-reduces it also asks whether they have less than {small} on average, "
-    "{several} or more a step, and whether computation hides less than {hidden} of them. Where ranks were not read, the "
-    "advice is to read them, except for all-reduces that take less than {waiting} times what is expected",
+    "{several} or more a step, and whether computation hides less than {hidden} of them. Where ranks were not read, "
+    "the advice is to read them, except for all-reduces that take less than {waiting} times what is expected",
     thresholds={
         "least": MODERATE,
         "high": HIGH,
