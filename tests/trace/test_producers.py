@@ -1,6 +1,7 @@
 """Traces of other versions, runtimes and tools: what they call things, and what of them is not read."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from steptrace.documents.quality import Quality, QualityCheck
 from steptrace.errors import TraceError
 from steptrace.trace import names
 from steptrace.trace.link import read_trace
+from steptrace.trace.model import Trace
 from steptrace.trace.read import read_raw
 from steptrace.words.notes import note_text
 
@@ -489,6 +491,52 @@ def test_kinds_of_optimizers_that_take_turns_are_of_one_step(begins: int, steps:
     trace = builder.trace()
     assert trace.steps["dur"].tolist() == [10 * MS] * (steps - 1)
     assert trace.meta.steps_from == (None if steps < 2 else "optimizer")
+
+
+def _optimizers_of_one_class(passes: Sequence[str], gaps_us: Sequence[int]) -> Trace:
+    """An Adam step every 10 ms behind a backward pass of these nodes; the host goes on after each one's gap."""
+    builder = TraceBuilder()
+    at = 0
+    for nodes, gap in zip(passes, gaps_us, strict=True):
+        for number, node in enumerate(nodes):
+            builder.op(
+                f"autograd::engine::evaluate_function: {node.upper()}Backward0", at + (1 + number) * 100_000, 9_000
+            )
+        builder.label("Optimizer.step#Adam.step", at + 2 * MS, MS // 5)
+        at += 2 * MS + MS // 5 + gap * 1_000
+    return builder.trace()
+
+
+@pytest.mark.parametrize(
+    ("passes", "gaps_us", "count", "steps"),
+    [
+        # A critic's step, and 0.1 ms later the generator's; then comes the next batch.
+        (["a", "abc"] * 4, [100, 3_000] * 4, 2, 3),
+        # The same with nothing between them that takes longer: a step still has both.
+        (["a", "abc"] * 4, [500, 500] * 4, 2, 3),
+        (["a", "b", "c"] * 3, [100, 100, 3_000] * 3, 3, 2),
+        # One optimizer.
+        (["ab"] * 6, [500] * 6, 1, 5),
+        # Five steps of a critic for each of a generator, or passes without a period: what a step is cannot be told.
+        (["a", "a", "a", "a", "a", "b"] * 2, [500] * 12, None, 11),
+        (["a", "b", "b", "c", "a", "d"], [500] * 6, None, 5),
+        # Too few to see a period.
+        (["a", "b", "c"], [500] * 3, None, 2),
+    ],
+)
+def test_optimizers_of_one_class_are_told_apart_by_their_backward_passes(
+    passes: list[str], gaps_us: list[int], count: int | None, steps: int
+) -> None:
+    trace = _optimizers_of_one_class(passes, gaps_us)
+    assert trace.meta.steps_from == "optimizer"
+    made_of = trace.meta.optimizer_steps
+    assert made_of is not None
+    assert (made_of.count, len(trace.steps)) == (count, steps)
+    if gaps_us[0] == 100:  # a step ends with its last optimizer
+        lengths = set(trace.steps["host_dur"])
+        assert lengths == {sum(2 * MS + MS // 5 + gap * 1_000 for gap in gaps_us[: count or 1])}
+    check = next(check for check in quality(trace).checks if check.check == "steps_marked")
+    assert check.figures["optimizer_steps"] == count
 
 
 def test_a_rare_kind_of_optimizer_ends_no_step() -> None:

@@ -98,6 +98,7 @@ def quality(trace: Trace) -> Quality:
         warnings=(),
         checks=checks_of(trace),
         steps_from=trace.meta.steps_from,
+        optimizer_steps=trace.meta.optimizer_steps,
         lost=records.lost,
         left_out=records.left_out,
         cut=records.cut,
@@ -111,7 +112,9 @@ def quality(trace: Trace) -> Quality:
 def _steps_marked(trace: Trace) -> QualityCheck:
     steps, source = len(trace.steps), trace.meta.steps_from
     missing = source != "profiler"
-    return _check("steps_marked", int(missing), 1, warns=missing, steps=steps, source=source)
+    made_of = trace.meta.optimizer_steps
+    together = 1 if made_of is None else made_of.count
+    return _check("steps_marked", int(missing), 1, warns=missing, steps=steps, source=source, optimizer_steps=together)
 
 
 def _gpu_work(trace: Trace) -> QualityCheck:

@@ -83,6 +83,18 @@ class QualityCheck(CheckRow, frozen=True, kw_only=True):
     )
 
 
+class OptimizerSteps(Document, frozen=True):
+    """How steps of optimizers of one class make steps of training, where they mark these."""
+
+    count: Annotated[
+        int | None,
+        field(
+            "Optimizer steps of a step: after so many the backward passes repeat. Null where they differ without a "
+            "period: then a step may be a part of one."
+        ),
+    ]
+
+
 @described("What a reader should know before trusting a trace's figures.")
 class Quality(Document, frozen=True):
     steps: Annotated[int, field("Steps counted.", kind="sum")]
@@ -94,6 +106,13 @@ class Quality(Document, frozen=True):
     steps_from: Annotated[
         StepSource | None,
         field("Labels that mark the steps: `profiler`, else `optimizer` or `loader`; null without steps.", kind="fact"),
+    ] = None
+    optimizer_steps: Annotated[
+        OptimizerSteps | None,
+        field(
+            "How optimizer steps make the steps; null where other labels mark them, or optimizers of several classes.",
+            kind="first",
+        ),
     ] = None
     lost: Annotated[tuple[LostRecords, ...], field("Launches whose GPU work is missing.", kind="first")] = ()
     left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that.", kind="first")] = ()

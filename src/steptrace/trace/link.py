@@ -7,14 +7,14 @@ operator belongs to the forward one with its sequence number.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
 from steptrace.documents.note import note
-from steptrace.documents.quality import LeftOutStep, StepSource
+from steptrace.documents.quality import LeftOutStep, OptimizerSteps, StepSource
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace import records, tables
@@ -36,6 +36,9 @@ from steptrace.trace.decode import MISSING, input_bytes
 from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
 from steptrace.trace.scan import LISTS
+
+#: The most optimizers of one class that a step is taken to have.
+_MOST_OPTIMIZERS: Final = 4
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -60,7 +63,7 @@ def link(raw: RawTrace) -> Trace:
     cut = records.cut_stale_ends(gpu, calls, names)
     launch = row_with(calls["correlation"], gpu["correlation"])
     linked = launch >= 0
-    marked, steps_from = _steps(labels, names)
+    marked, steps_from, optimizer_steps = _steps(labels, ops, names)
     steps, missing = _recorded_steps(marked, calls, gpu, launch, names)
     if missing.left_out:
         gpu = _work_of_kept_steps(gpu, calls, launch, missing.left_out, steps)
@@ -78,7 +81,7 @@ def link(raw: RawTrace) -> Trace:
     threads = tables.threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
     call_op = _op_of_calls(calls, ops)
     launches = tables.launches_table(calls, names, call_op, call_step)
-    meta, rank = tables.meta_and_rank(raw, missing._replace(cut=cut, starts=early), steps_from)
+    meta, rank = tables.meta_and_rank(raw, missing._replace(cut=cut, starts=early), steps_from, optimizer_steps)
     kernels = tables.kernels_table(gpu, names, launch, gpu_step, meta)
     trace = Trace(
         rank=rank,
@@ -218,18 +221,26 @@ def _step_of_work(gpu: Columns, linked: Mask, steps: pd.DataFrame) -> Ints:
     return step
 
 
-def _steps(labels: Columns, names: pd.Index) -> tuple[pd.DataFrame, StepSource | None]:
-    """The steps in order of time, and which labels mark them: the profiler's, or PyTorch's own if there are none."""
+def _steps(
+    labels: Columns, ops: Columns, names: pd.Index
+) -> tuple[pd.DataFrame, StepSource | None, OptimizerSteps | None]:
+    """The steps in order of time, and which labels mark them: the profiler's, or PyTorch's own if there are none.
+
+    The last value says how optimizer steps make steps, if these mark them.
+    """
     steps = _marked_steps(labels, names)
     if len(steps):
-        return steps, "profiler"
-    sources: tuple[tuple[StepSource, Any], ...] = (("optimizer", _steps_of_optimizer), ("loader", _steps_of_loader))
-    for source, spans in sources:
-        thread, starts, ends = spans(labels, names)
-        if len(starts):
-            columns = {"index": np.arange(len(starts)), "ts": starts, "dur": ends - starts, "host_dur": ends - starts}
-            return pd.DataFrame(columns | {"thread": np.full(len(starts), thread)}).astype("int64"), source
-    return steps, None
+        return steps, "profiler", None
+    thread, starts, ends, together = _steps_of_optimizer(labels, ops, names)
+    if len(starts):
+        return _as_steps(thread, starts, ends), "optimizer", together
+    thread, starts, ends = _steps_of_loader(labels, names)
+    return (_as_steps(thread, starts, ends), "loader", None) if len(starts) else (steps, None, None)
+
+
+def _as_steps(thread: int, starts: Ints, ends: Ints) -> pd.DataFrame:
+    columns = {"index": np.arange(len(starts)), "ts": starts, "dur": ends - starts, "host_dur": ends - starts}
+    return pd.DataFrame(columns | {"thread": np.full(len(starts), thread)}).astype("int64")
 
 
 def _labels_of_loop(labels: Columns, wanted: Mask) -> tuple[int, Ints, Ints]:
@@ -245,19 +256,23 @@ def _labels_of_loop(labels: Columns, wanted: Mask) -> tuple[int, Ints, Ints]:
     return thread, labels["ts"][rows], labels["end"][rows]
 
 
-def _steps_of_optimizer(labels: Columns, names: pd.Index) -> tuple[int, Ints, Ints]:
-    """Thread, starts and ends of the steps from one optimizer step's end to the next one's.
+def _steps_of_optimizer(
+    labels: Columns, ops: Columns, names: pd.Index
+) -> tuple[int, Ints, Ints, OptimizerSteps | None]:
+    """Thread, starts and ends of the steps from one optimizer step's end to the next one's, and how these make steps.
 
     A step may have several optimizers. Where a loader is waited for, it ends with the last one before the next wait;
-    else with that of `_last_of_each_step`. The first step begins with its wait for the loader, and does not count
-    without one: its start is unknown.
+    else with that of `_last_of_each_step`. Optimizers of one class are told apart by the backward passes before their
+    steps (`_period`). The first step begins with its wait for the loader, and does not count without one: its start is
+    unknown.
     """
     is_step = by_name(labels["name"], names, naming.OPTIMIZER_STEP.match)
     thread, begun, ends = _labels_of_loop(labels, is_step)
     of_loader, waits, _ = _labels_of_loop(labels, by_name(labels["name"], names, naming.LOADER_LABEL.match))
     none = np.empty(0, dtype=np.int64)
     if len(ends) == 0:
-        return thread, none, none
+        return thread, none, none, None
+    together: OptimizerSteps | None = None
     waits = waits if of_loader == thread else none
     if len(waits):
         until = np.append(begun[1:], np.iinfo(np.int64).max)
@@ -267,10 +282,39 @@ def _steps_of_optimizer(labels: Columns, names: pd.Index) -> tuple[int, Ints, In
     else:
         rows = np.flatnonzero(is_step & (labels["thread"] == thread))
         rows = rows[np.argsort(labels["ts"][rows], kind="stable")]
-        ends = ends[_last_of_each_step(labels["name"][rows[np.searchsorted(labels["ts"][rows], begun)]], begun, ends)]
+        kind = labels["name"][rows[np.searchsorted(labels["ts"][rows], begun)]]
+        if (kind == kind[0]).all():
+            together = _period(_backward_passes(ops, names, ends))
+            kind = np.arange(len(ends)) % (together.count or 1)
+        ends = ends[_last_of_each_step(kind, begun, ends)]
     first = waits[:1][waits[:1] < begun[0]]
     starts = np.concatenate([first, ends[:-1]])
-    return thread, starts, ends[len(ends) - len(starts) :]
+    return thread, starts, ends[len(ends) - len(starts) :], together
+
+
+def _backward_passes(ops: Columns, names: pd.Index, ends: Ints) -> list[bytes]:
+    """What tells backward passes apart, of each time between two optimizer steps: how often each node ran."""
+    rows = np.flatnonzero(by_name(ops["name"], names, naming.is_backward))
+    place = np.searchsorted(ends, ops["ts"][rows], side="left")
+    rows, place = rows[(place > 0) & (place < len(ends))], place[(place > 0) & (place < len(ends))]
+    order = np.lexsort((ops["name"][rows], place))
+    nodes = np.split(ops["name"][rows][order], np.searchsorted(place[order], np.arange(2, len(ends))))
+    return [of_pass.astype(np.int64).tobytes() for of_pass in nodes][: len(ends) - 1]
+
+
+def _period(passes: Sequence[bytes]) -> OptimizerSteps:
+    """After how many optimizer steps of one class the backward passes repeat: a step of training has so many.
+
+    All passes of a period differ, as those of a generator and its critic do. Where passes differ and no short period
+    fits, how optimizer steps make steps is not known.
+    """
+    if len(set(passes)) <= 1:
+        return OptimizerSteps(1)
+    for count in range(2, _MOST_OPTIMIZERS + 1):
+        repeats = all(before == after for before, after in zip(passes, passes[count:], strict=False))
+        if repeats and len(passes) > count and len(set(passes[:count])) == count:
+            return OptimizerSteps(count)
+    return OptimizerSteps(None)
 
 
 def _last_of_each_step(kind: Ints, begun: Ints, ends: Ints) -> Mask:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from steptrace import intervals
 from steptrace.documents.note import Note
-from steptrace.documents.quality import StepSource
+from steptrace.documents.quality import OptimizerSteps, StepSource
 from steptrace.documents.table import check_references, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, spans_of, take
@@ -33,7 +33,8 @@ class TraceMeta:
 
     `base_ns` is the absolute time (Unix epoch) of the tables' time 0, if the trace gives one; `file_base_ns` is the
     same on the file's own clock. `notes` say what the reader left out, `records` which records of the GPU
-    are missing. `runtimes` are those of the calls, and `steps_from` says which labels mark the steps.
+    are missing. `runtimes` are those of the calls, and `steps_from` says which labels mark the steps,
+    `optimizer_steps` how steps of optimizers make them.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class TraceMeta:
     records: Records = WHOLE
     runtimes: frozenset[str] = frozenset()
     steps_from: StepSource | None = None
+    optimizer_steps: OptimizerSteps | None = None
 
     def device_name(self, device: int | None) -> str | None:
         """The name of a GPU by its index, if the trace gives one."""

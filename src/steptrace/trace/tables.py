@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.documents.base import columns_of
-from steptrace.documents.quality import StepSource
+from steptrace.documents.quality import OptimizerSteps, StepSource
 from steptrace.documents.table import names_of
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
@@ -144,7 +144,9 @@ def _whole(value: Any, least: int) -> int | None:
     return within(integer(value) if isinstance(value, str) else value, least, MOST)
 
 
-def meta_and_rank(raw: RawTrace, records: Records, steps_from: StepSource | None) -> tuple[TraceMeta, int | None]:
+def meta_and_rank(
+    raw: RawTrace, records: Records, steps_from: StepSource | None, optimizer_steps: OptimizerSteps | None
+) -> tuple[TraceMeta, int | None]:
     """The trace's metadata, and its rank if the trace or its file name gives one; `records` are those of the GPU."""
     job = raw.metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
@@ -165,6 +167,7 @@ def meta_and_rank(raw: RawTrace, records: Records, steps_from: StepSource | None
         records=records,
         runtimes=raw.runtimes,
         steps_from=steps_from,
+        optimizer_steps=optimizer_steps,
     )
     return meta, rank
 

@@ -71,13 +71,20 @@ _STEP_SOURCES: Final[Mapping["StepSource", str]] = {
 }
 
 
-def _steps_marked(_wrong: int, _of: int, *, steps: int, source: "StepSource | None") -> str:
+def _steps_marked(
+    _wrong: int, _of: int, *, steps: int, source: "StepSource | None", optimizer_steps: int | None = 1
+) -> str:
     if source is None:
         return "no step label (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
     counted = fmt.plural(steps, "step")
-    return (
-        counted if source == "profiler" else f"no step label (ProfilerStep#N): {counted} from {_STEP_SOURCES[source]}"
-    )
+    if source == "profiler":
+        return counted
+    text = f"no step label (ProfilerStep#N): {counted} from {_STEP_SOURCES[source]}"
+    if optimizer_steps is None:
+        return f"{text}, whose backward passes differ: these may be parts of steps"
+    if optimizer_steps > 1:
+        return f"{text}, {optimizer_steps} of them a step: so often their backward passes repeat"
+    return text
 
 
 def _gpu_work(_wrong: int, _of: int, *, activities: int) -> str:
