@@ -109,6 +109,21 @@ def test_where_long_steps_come_back_both_sides_are_means(tmp_path: Path) -> None
     assert (both.statistic, both.a.step_ns, both.b.step_ns) == ("mean", 20 * MS, 11 * MS)
 
 
+def test_a_run_without_a_timed_step_has_no_step_time(tmp_path: Path) -> None:
+    a, b = make_run(tmp_path / "a", []), make_run(tmp_path / "b", [10, 11, 12])
+    for sides in ((a, b), (b, a), (a, a)):
+        both = measured(*sides)
+        assert both.a is not None
+        assert both.b is not None
+        assert both.ratio is None
+        lengths = [None if side == a else 11 * MS for side in sides]
+        assert [both.a.step_ns, both.b.step_ns] == lengths
+        assert "nan" not in in_words(diff(*read_sides([sides[0]], [sides[1]]))).lower()
+    half = measured(make_run(tmp_path / "half", [], [10, 20, 30]), b)
+    assert half.a is not None
+    assert (half.a.step_ns, half.a.steps) == (20 * MS, 3)
+
+
 def test_of_several_runs_the_middle_one_counts(tmp_path: Path) -> None:
     both = measured(make_run(tmp_path / "a", [10] * 3, [30] * 3, [12] * 3), make_run(tmp_path / "b", [10] * 3))
     assert both.a is not None

@@ -128,6 +128,17 @@ def test_what_is_live_at_the_peak_by_line_and_category(written: Callable[..., Pa
     assert device.curve[3] == (3, 14 * MIB, 24 * MIB)
 
 
+def test_a_segment_of_no_numbered_device_has_no_other_device_s_history(written: Callable[..., Path]) -> None:
+    """-1 is PyTorch's number of a device that is not known."""
+    content = {
+        "segments": [segment(0, block(0, MIB), device=-1), segment(10 * MIB, block(10 * MIB, 2 * MIB), device=1)],
+        "device_traces": [[], [alloc(10 * MIB, 2 * MIB)]],
+    }
+    unknown, first = summarize_snapshots([written(content)]).snapshots[0].devices
+    assert (unknown.device, unknown.reserved_bytes, unknown.events, unknown.peak_bytes) == (-1, MIB, 0, None)
+    assert (first.device, first.reserved_bytes, first.events) == (1, 2 * MIB, 1)
+
+
 def test_fragmentation_and_what_cannot_be_given_back(written: Callable[..., Path]) -> None:
     device = only_device(written(training()))
     assert device.reserved_bytes == 24 * MIB

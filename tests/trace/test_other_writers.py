@@ -51,6 +51,32 @@ def test_stray_commas_are_overlooked(tmp_path: Path, change: Any, chunk: int) ->
     read_raw(bad, chunk=chunk)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"name": None}, "unnamed"),
+        ({"name": 17}, "17"),
+        ({"name": True}, "True"),
+        ({"name": ["a"]}, "['a']"),
+        ({"args": [{"correlation": 3}]}, "odd"),
+        ({"args": [[{"a": 1}], {}]}, "odd"),
+    ],
+)
+def test_a_member_of_another_type_costs_no_more_than_itself(
+    tmp_path: Path, changes: dict[str, Any], name: str, *, whole: bool
+) -> None:
+    path = tmp_path / "trace.json"
+    odd = {"ph": "X", "cat": "cpu_op", "name": "odd", "pid": 1, "tid": 1, "ts": 10.0, "dur": 1.0} | changes
+    path.write_text(_text([*_events(), odd] if whole else [odd, *_events()]))
+    trace = read_trace(path)
+    assert name in set(trace.ops["name"])
+    assert [note.code for note in trace.meta.notes] == ["parts_left_out"]
+    path.write_text(_text(_events()))
+    steps, ops, kernels, syncs = _figures(read_trace(path))
+    assert _figures(trace) == [steps, ops + 1, kernels, syncs]
+
+
 @pytest.mark.parametrize("args", [[], None, "", "text", 3, 1.5, True, [1, "a"]])
 @pytest.mark.parametrize("at", [0, 1])
 def test_arguments_that_are_no_object_are_none(tmp_path: Path, args: Any, at: int) -> None:

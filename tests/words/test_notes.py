@@ -62,6 +62,7 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
     ("trace_quality", {"check": "one_at_a_time", "wrong": 2, "of": 9, "figures": {}}, ("2 of 9",)),
     ("texts_repaired", {"texts": 4_000}, ("4,000 texts",)),
     ("parts_left_out", {"events": 1_200}, ("1,200 events",)),
+    ("ranks_not_read", {"read": 2, "world_size": 4}, ("2 of 4 ranks read",)),
     ("traces_left_out", {"left_out": 2, "found": 5}, ("2 of 5",)),
     ("ranks_repeated", {"ranks": [{"rank": 3, "traces": 2}]}, ("2 traces are of rank 3",)),
     ("impossible_events", {"events": 1, "kind": "gpu"}, ("1 event ", "gpu")),

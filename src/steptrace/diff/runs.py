@@ -66,7 +66,8 @@ class ProgramRuns:
     @property
     def lifted_by_long_steps(self) -> bool:
         """Whether the mean of each run is well above its median, so that the median would hide the long steps."""
-        return all(float(np.mean(ns)) > LONG_STEPS * float(np.median(ns)) for ns in self.step_ns)
+        timed = [ns for ns in self.step_ns if len(ns)]
+        return bool(timed) and all(float(np.mean(ns)) > LONG_STEPS * float(np.median(ns)) for ns in timed)
 
 
 def runs_at(path: Path) -> ProgramRuns | None:
@@ -121,7 +122,7 @@ def measured_diff(
         statistic="mean" if of_mean else "median",
         a=a,
         b=b,
-        ratio=a.step_ns / b.step_ns if a is not None and b is not None and b.step_ns else None,
+        ratio=a.step_ns / b.step_ns if a is not None and b is not None and a.step_ns and b.step_ns else None,
         predicted_syncs=sync_diff("predicted", *sites) if len(sites) == len(sides) else None,
         environment=tuple(_environment(present)) if len(present) == len(sides) else (),
     )
@@ -129,6 +130,7 @@ def measured_diff(
 
 def _side(runs: ProgramRuns, traces: Sequence[TraceSummary], gpus: Sequence[Gpu], *, of_mean: bool) -> MeasuredSide:
     steps, centre = np.concatenate(runs.step_ns), np.mean if of_mean else np.median
+    lengths = [float(centre(step_ns)) for step_ns in runs.step_ns if len(step_ns)]
     peaks = [record.peak_allocated_bytes for record in runs.records if record.peak_allocated_bytes is not None]
     counts = [trace.syncs.per_step for trace in traces if trace.gpu.activities and trace.syncs.per_step is not None]
     prediction = runs.prediction
@@ -137,9 +139,9 @@ def _side(runs: ProgramRuns, traces: Sequence[TraceSummary], gpus: Sequence[Gpu]
         steps=len(steps),
         device=runs.records[0].device,
         gpu=runs.environment.gpu,
-        step_ns=statistics.median(float(centre(step_ns)) for step_ns in runs.step_ns),
-        low_ns=float(np.quantile(steps, _LOW)),
-        high_ns=float(np.quantile(steps, _HIGH)),
+        step_ns=statistics.median(lengths) if lengths else None,
+        low_ns=float(np.quantile(steps, _LOW)) if lengths else None,
+        high_ns=float(np.quantile(steps, _HIGH)) if lengths else None,
         loader_wait_ns=statistics.median(runs.wait_ns) if runs.wait_ns else None,
         peak_allocated_bytes=max(peaks, default=None),
         measured_syncs_per_step=statistics.median(counts) if counts else None,

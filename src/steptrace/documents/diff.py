@@ -51,9 +51,11 @@ class MeasuredSide(Document, frozen=True):
     steps: Annotated[int, field("Timed steps of all runs.")]
     device: Annotated[str, field("`cpu` or `cuda`.")]
     gpu: Annotated[str | None, field("Name of the GPU.")]
-    step_ns: Annotated[float, field("Unprofiled step time; the median of several runs.")]
-    low_ns: Annotated[float, field("5 % of the timed steps are shorter.")]
-    high_ns: Annotated[float, field("5 % of the timed steps are longer.")]
+    step_ns: Annotated[
+        float | None, field("Unprofiled step time; the median of several runs. Null if no step was timed.")
+    ]
+    low_ns: Annotated[float | None, field("5 % of the timed steps are shorter.")]
+    high_ns: Annotated[float | None, field("5 % of the timed steps are longer.")]
     loader_wait_ns: Annotated[float | None, field("Mean wait for data of a timed step; null without a DataLoader.")]
     peak_allocated_bytes: Annotated[int | None, field("Most bytes allocated in the whole training, of any run.")]
     measured_syncs_per_step: Annotated[float | None, field("By its traces; null without a GPU.")]

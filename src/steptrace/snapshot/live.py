@@ -128,7 +128,7 @@ def _devices(snapshot: Snapshot) -> "list[_Device]":
             snapshot.path,
             number,
             segments[number],
-            content.device_traces[number] if number < len(content.device_traces) else [],
+            content.device_traces[number] if 0 <= number < len(content.device_traces) else [],
             _optimizer_steps(content.external_annotations, number),
         )
         for number in sorted(used)

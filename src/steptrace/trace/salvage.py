@@ -1,5 +1,7 @@
 """Reads as much as possible of an event, or of a trace's metadata, that is no JSON even with its strings repaired.
 
+The same holds for an event whose members are JSON of another type: a number or null as its name, a list as arguments.
+
 A key that was not escaped, a bare word, or a list cut short by dots must not cost the trace, nor the event its time and
 its ids. The members of the object that are JSON are kept, and the others are left out. A bare word becomes a text.
 """
@@ -14,6 +16,9 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 _KEY: Final = re.compile(r'(?<=[{,])\s*"(?P<key>[^"\\\x00-\x1f]{1,200})"\s*:\s*')
 #: Keys that an event of Chrome's format has.
 _EVENT_KEYS: Final = frozenset(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s"))
+#: Those of them that hold texts, and what stands for a name that is null.
+_TEXT_KEYS: Final = ("ph", "cat", "name")
+_UNNAMED: Final = "unnamed"
 #: The begin of an event behind another one, or behind one that was cut off.
 _NEXT: Final = re.compile(rb'(?:\}|,)\s*+(?:,\s*+)?(?=\{\s*+"ph"\s*+:|\{[^{}]{1,1000}?"ph"\s*+:)')
 #: The end of the last event and of the array.
@@ -46,7 +51,7 @@ def salvage_events(text: bytes, *, whole: bool = False) -> tuple[bytes, int]:
     count = joined = 0
     for after in _NEXT.finditer(text, begin):
         event = text[begin : after.start() + (after[0][:1] == b"}")]
-        if not _is_json(event):
+        if not _is_event(event):
             salvaged = _salvaged(event)
             count += salvaged is not None
             event = salvaged or event
@@ -54,7 +59,7 @@ def salvage_events(text: bytes, *, whole: bool = False) -> tuple[bytes, int]:
         events.append(event)
         begin = after.end()
     last = text[begin:]
-    if whole and (end := _end_of_events(last)) and not _is_json(last[:end]) and (salvaged := _salvaged(last[:end])):
+    if whole and (end := _end_of_events(last)) and not _is_event(last[:end]) and (salvaged := _salvaged(last[:end])):
         count += 1
         last = salvaged + last[end:]
     if not count + joined:
@@ -91,6 +96,18 @@ def _is_json(text: bytes) -> bool:
     return True
 
 
+def _is_event(text: bytes) -> bool:
+    """Whether a text is JSON, and if it is an object, one whose texts and arguments are of the types of an event."""
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(event, dict):
+        return True
+    texts = all(isinstance(event.get(key, ""), str) for key in _TEXT_KEYS)
+    return texts and (event.get("args") is None or isinstance(event["args"], dict))
+
+
 def _salvaged(event: bytes) -> bytes | None:
     """An event as JSON, with those of its members that can be read; None if these are too few, or too deep."""
     text = event.decode(errors="replace")
@@ -113,6 +130,8 @@ def _salvaged(event: bytes) -> bytes | None:
             members.setdefault(name, found[0])
         closing = _CLOSING.match(text, at)
         depth = max(0, depth - (closing[0].count("}") if closing else 0))
+    if not isinstance(written := members.get("name", ""), str):
+        members["name"] = _UNNAMED if written is None else str(written)
     if not isinstance(members.get("ph"), str) or (members["ph"] == "X" and not isinstance(members.get("cat"), str)):
         return None
     return json.dumps(members | {"args": args}).encode()

@@ -172,7 +172,7 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     "trace_quality": lambda **figures: quality.text_of(**figures),
     # Of a trace's reader.
     "parts_left_out": lambda *, events: (
-        f"{fmt.plural(events, 'event')} with parts that are no JSON and could not be repaired: they were left out"
+        f"{fmt.plural(events, 'event')} with parts that cannot be read or repaired: these parts were left out"
     ),
     "texts_repaired": lambda *, texts: (
         f"{fmt.plural(texts, 'text')} with quotation marks, backslashes or line breaks that were not escaped: repaired"
