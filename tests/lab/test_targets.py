@@ -14,6 +14,8 @@ from steptrace.lab.targets import check_targets
     [
         "torch.nn.Linear",
         "torch.nn.functional.gelu",  # compiled
+        "torch.nn.functional.conv2d",  # compiled, and said to be of `torch`
+        "torch.optim.swa_utils.AveragedModel",
         "torch.nn.functional.max_pool2d",  # a function made by another
         "torch.nn.modules.loss.CrossEntropyLoss",
         "torch.optim.SGD",
@@ -37,6 +39,11 @@ def test_a_class_or_function_of_the_named_package(target):
         ("torch.utils.data.dataloader.os.system", "another package"),
         ("torch.nn.modules.module.warnings.warn", "another package"),
         ("torch.utils.data.distributed.dist.init_process_group", "torch.distributed"),
+        ("torch.nn.functional.torch._C.import_ir_module", "another package"),
+        ("torch.nn.functional.torch.load", "another package"),
+        ("torch.nn.functional._VF.lstm", "another package"),
+        ("torch.utils.data.dataloader.functools.partial", "another package"),
+        ("torch.utils.data.graph.pickle.loads", "another package"),
         ("torch.nn.modules.module.namedtuple", "defined in collections"),
         ("torch.nn.Module.__init__.__globals__", "'__init__'"),
         ("torch.nn.Linear.forward.x", "neither a module nor a class"),

@@ -70,14 +70,18 @@ def _fault(target: str) -> str | None:
         place = f"{place}.{name}"
         if value is None:
             return f"and there is no '{place}'"
-        if isinstance(value, types.ModuleType) and not _within(value.__name__, first):
+        # On the way to its package a name leads through the packages around it, and then stays inside: PyTorch's
+        # modules import others that load files and run code, and compiled functions say too little of their origin.
+        around = home if _within(place, home) else first
+        if isinstance(value, types.ModuleType) and not _within(value.__name__, around):
             return f"and '{place}' is the module {value.__name__} of another package"
     if not inspect.isclass(value) and not inspect.isroutine(value):
         return f"which is neither a class nor a function, but of type {type(value).__name__}"
     module = _defined_in(value, target)
-    if module is not None and not _within(module, home) and not _within(module, _COMPILED):
-        return f"which is defined in {module}"
-    return None
+    if module is None or _within(module, home) or _within(module, _COMPILED):
+        return None
+    is_operator = module == "torch" and inspect.isbuiltin(value)  # `torch.nn.functional.conv2d`, compiled as well
+    return None if is_operator else f"which is defined in {module}"
 
 
 def _member(module: types.ModuleType, path: str, name: str) -> Any:
