@@ -215,7 +215,7 @@ def _launches(module: Callable[[], nn.Module], example: Callable[[], Tensor]) ->
         with predict_syncs(follow_compiled=True) as syncs:
             compiled = torch.compile(module().cuda().train())
             compiled(example().cuda()).sum().backward()
-            prediction = Prediction.of(syncs)
+            prediction = Prediction.so_far(syncs)
         written = [json.loads(line) for line in counts.read_text().splitlines()]
     assert prediction.compiled is not None
     found = [0, 0]

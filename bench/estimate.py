@@ -310,7 +310,7 @@ def _case(folder: Path, name: str) -> PredictedStep:
             "with predict_syncs() as syncs:\n"
             "    step = gpu_steps.Training(gpu_steps.CASES[sys.argv[1]], 'cuda')\n"
             "    step(); syncs.reset(); step()\n"
-            "    prediction = Prediction.of(syncs).to_json()\n"
+            "    prediction = Prediction.so_far(syncs).to_json()\n"
             "json.dump(prediction, gzip.open(sys.argv[2], 'wt'))\n"
         )
         command = [sys.executable, "-c", code, name, str(path)]

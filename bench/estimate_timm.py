@@ -184,7 +184,7 @@ def follow(program: Program) -> dict[str, Any]:
         for _ in range(2):
             syncs.reset()
             step()
-        return Prediction.of(syncs).to_json()
+        return Prediction.so_far(syncs).to_json()
 
 
 def _model(program: Program) -> Any:

@@ -290,7 +290,7 @@ def follow(program: Program) -> dict[str, Any]:
         for _ in range(4):
             syncs.reset()
             step()
-        prediction = Prediction.of(syncs).to_json()
+        prediction = Prediction.so_far(syncs).to_json()
         dist.destroy_process_group()
         return prediction
 

@@ -214,7 +214,7 @@ def follow(program: Program) -> dict[str, Any]:
         for _ in range(3):
             syncs.reset()
             step()
-        return Prediction.of(syncs).to_json()
+        return Prediction.so_far(syncs).to_json()
 
 
 def followed(folder: Path, program: Program) -> PredictedStep | None:

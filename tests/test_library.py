@@ -177,7 +177,7 @@ def test_a_prediction_prints_the_table_of_the_command() -> None:
         for _ in range(2):
             value.item()
             syncs.step_ends()
-    followed = replace(steptrace.predict.Prediction.of(syncs), by_step=(1, 1))
+    followed = replace(steptrace.predict.Prediction.so_far(syncs), by_step=(1, 1))
     prediction = predicted_step([convert(followed.to_json(), probe.Prediction)])
     printed = str(syncs).splitlines()
     assert printed[0] == "1 sync per step predicted"

@@ -28,7 +28,7 @@ class _Rounds:
     begun: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def typical(self, variant: str) -> float | None:
-        """Seconds of a variant's job: the mean of its own, else the mean of the other variants' means."""
+        """Seconds that a variant's job takes: the mean of its jobs so far, or of the other variants' means."""
         if variant in self.lengths:
             return statistics.fmean(self.lengths[variant])
         means = [statistics.fmean(lengths) for lengths in self.lengths.values()]
@@ -69,7 +69,7 @@ class TimeLeft:
     def seconds(self, now: float) -> float | None:
         """Seconds until the last job ends, if jobs go on side by side as they did; None before the first one has ended.
 
-        A job of a rule of which none has ended counts as long as the shortest job so far: most of those are drawings.
+        If no job of a rule has ended yet, its jobs count as long as the shortest job so far: most such jobs draw pages.
         """
         ended = [
             length for rounds in self._rounds.values() for lengths in rounds.lengths.values() for length in lengths

@@ -27,7 +27,7 @@ _LAZY: Final = {
     **dict.fromkeys(("Syncs", "predict_syncs"), "steptrace.predict"),
 }
 
-#: Told of each call of `step`, in a program that `steptrace run` has started.
+#: In a program that `steptrace run` has started: called at each call of `step`.
 on_step: Callable[[], None] | None = None
 
 

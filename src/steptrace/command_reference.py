@@ -9,11 +9,11 @@ from steptrace.markdown import table
 
 _HEAD = """# Commands
 
-Made of the commands themselves by `python -m steptrace.command_reference`; a test compares them.
+Generated from the commands by `python -m steptrace.command_reference`; a test compares them.
 
 `steptrace COMMAND --help` says the same in a terminal. Every command takes `--json`: it then prints one JSON value on
 standard output and nothing else there. Warnings, errors and progress go to standard error. The value's schema is in
-[schemas/commands](../schemas/commands). `run --capture` prints nothing of its own: the output is the program's.
+[schemas/commands](../schemas/commands). `run --capture` prints nothing itself: the output is the program's.
 
 ## Exit codes
 

@@ -16,7 +16,7 @@ from steptrace.exit_codes import ExitCode
 
 _STDERR: Final = 2
 #: The environment variable that names a file for the message by which a started process ends. Who started it reads the
-#: message there, not in the log, where it would have to be told from the output.
+#: message there, not in the log, where it would be mixed with the output.
 MESSAGE_VARIABLE: Final = "STEPTRACE_MESSAGE"
 
 

@@ -1,4 +1,4 @@
-"""What the exit code of a command says. docs/reference/commands.md has the table that is made of this."""
+"""What the exit code of a command says. The table in docs/reference/commands.md is generated from it."""
 
 from enum import IntEnum
 

@@ -74,7 +74,7 @@ def write_json(path: Path, value: Any) -> Path:
     """Write `value` as indented UTF-8 JSON in one step: equal values give equal bytes, keys keep their order.
 
     A list of numbers stands on one line, so that a series takes no line a value.
-    NaN and infinity are refused (`RecordError`): they are no JSON, and a thing not measured is None.
+    NaN and infinity are refused (`RecordError`): they are not valid JSON, and what was not measured is None.
     """
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -86,7 +86,7 @@ def write_json(path: Path, value: Any) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` as UTF-8 in one step; `?` stands for a byte of a command line that is none."""
+    """Write `text` as UTF-8 in one step; undecodable bytes of a command line become `?`."""
     replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
 
 

@@ -69,7 +69,7 @@ def intersect(a: Spans, b: Spans) -> Spans:
 
 
 def complement(a: Spans, start: int, end: int) -> Spans:
-    """What of `[start, end)` lies outside the normal-form set `a`."""
+    """The parts of `[start, end)` outside the normal-form set `a`."""
     inside = clip(a, start, end)
     edges_from = np.concatenate([[start], inside[:, 1]])
     edges_to = np.concatenate([inside[:, 0], [end]])
@@ -78,7 +78,7 @@ def complement(a: Spans, start: int, end: int) -> Spans:
 
 
 def subtract(a: Spans, b: Spans) -> Spans:
-    """What of the normal-form set `a` lies outside the normal-form set `b`."""
+    """The parts of the normal-form set `a` outside the normal-form set `b`."""
     if len(a) == 0 or len(b) == 0:
         return a
     return intersect(a, complement(b, int(a[0, 0]), int(a[-1, 1])))
@@ -93,7 +93,7 @@ def contains(a: Spans, times: Ints) -> NDArray[np.bool_]:
 
 
 def clip(a: Spans, start: int, end: int) -> Spans:
-    """What of the normal-form set `a` lies in `[start, end)`."""
+    """The parts of the normal-form set `a` within `[start, end)`."""
     if end <= start or len(a) == 0:
         return empty()
     # Bisected, not `numpy.searchsorted`, which copies a column: a long set is often clipped to each of many steps.
@@ -158,7 +158,7 @@ def union_by_group(group: Ints, starts: Ints, ends: Ints) -> tuple[Spans, Ints]:
         return empty(), group
     base = int(starts.min())
     width = int(ends.max()) - base + 1
-    # Each group on a stretch of time of its own: then no span reaches into the next group's. An int64 has room for so
+    # Shift each group into its own range of time: then no span reaches into the next group's. An int64 has room for so
     # many groups at a time.
     first = np.append(True, group[1:] != group[:-1])
     number = np.cumsum(first) - 1

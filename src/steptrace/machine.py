@@ -62,7 +62,7 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-#: glibc's number of the limit from which a block is mapped by itself, and that limit.
+#: glibc's number for the size from which a block of memory gets its own mapping, and that size.
 _MMAP_THRESHOLD: Final = -3
 _MAPPED_FROM: Final = 1 << 20
 
@@ -70,7 +70,7 @@ _MAPPED_FROM: Final = 1 << 20
 def return_freed_arrays() -> None:
     """Let glibc give freed arrays of a megabyte or more back to the system at once; elsewhere nothing changes.
 
-    Its default soon keeps blocks of up to 32 MB, so the memory of one table would stay beside that of the next one.
+    Its default soon keeps blocks of up to 32 MB, so the memory of one table would be kept while the next one is made.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MAPPED_FROM)

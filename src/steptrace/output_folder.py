@@ -18,7 +18,7 @@ from steptrace.files import read_versioned, remove_tree, write_versioned
 #: The list of the files that commands have written to a folder.
 LIST_FILE: Final = ".steptrace.json"
 _FILES, _SCRATCH = "files", "unfinished"
-#: The most inputs that a folder's name is made of, and its longest part made of them, in letters.
+#: The most inputs that appear in a folder's name, and the most letters that they take in it.
 _MOST_IN_NAME: Final = 2
 _LONGEST_STEM: Final = 60
 #: Things in the way that a message names.

@@ -54,13 +54,13 @@ class Children:
         instead: Callable[[], NoReturn] | None = None,
         **options: Any,
     ) -> psutil.Popen:
-        """Start a command in a session of its own: signals of a terminal reach it through this process only.
+        """Start a command in a new session: signals of a terminal reach it through this process only.
 
         Args:
             command: the program and its arguments.
             last: the signal that the child gets if this process is killed.
             instead: called in the child in place of the command, and ends it.
-            options: those of `subprocess.Popen`.
+            options: as for `subprocess.Popen`.
         """
         begin = partial(_begin, os.getpid(), last, instead)
         self._started.append(psutil.Popen(command, preexec_fn=begin, start_new_session=True, **options))

@@ -27,8 +27,8 @@ _MEMBERS: Final = {
 }
 _HEAD = """# Python
 
-Made of the docstrings by `python -m steptrace.python_reference`; a test compares them. All names are in `steptrace`:
-`import steptrace`, then `steptrace.load_trace(...)`.
+Generated from the docstrings by `python -m steptrace.python_reference`; a test compares them. All names are in
+`steptrace`: `import steptrace`, then `steptrace.load_trace(...)`.
 
 What was not measured is null: NaN in a column of floating-point numbers, `<NA>` in one of whole numbers, None of words.
 Times of traces are in nanoseconds (`ns`), those of studies in milliseconds (`ms`). A share lies between 0 and 1.

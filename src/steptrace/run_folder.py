@@ -95,7 +95,7 @@ def write_document(run_dir: Path, document: Document) -> Path:
 
 
 def read_communication(run_dir: Path) -> Communication | None:
-    """Return the `communication.json` of `run_dir`, None if there is none; `RecordError` if it is malformed."""
+    """Return the `communication.json` of `run_dir`, None without that file; `RecordError` if it is malformed."""
     path = run_dir / COMMUNICATION_FILE
     return documents.read(path, Communication, next_step=_AGAIN) if path.exists() else None
 
@@ -244,12 +244,12 @@ def read_equivalence(folder: Path) -> EquivalenceResult:
 
 
 def read_warned_syncs(run_dir: Path) -> WarnedSyncs | None:
-    """Return the `warned_syncs.json` of `run_dir`, None if there is none; `RecordError` if it is malformed."""
+    """Return the `warned_syncs.json` of `run_dir`, None without that file; `RecordError` if it is malformed."""
     path = run_dir / WARNED_SYNCS_FILE
     return documents.read(path, WarnedSyncs) if path.exists() else None
 
 
 def read_memory(run_dir: Path) -> RunMemory | None:
-    """Return the `memory.json` of `run_dir`, None if there is none; `RecordError` if it is malformed."""
+    """Return the `memory.json` of `run_dir`, None without that file; `RecordError` if it is malformed."""
     path = run_dir / MEMORY_FILE
     return documents.read(path, RunMemory) if path.exists() else None

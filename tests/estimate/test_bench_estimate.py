@@ -89,7 +89,7 @@ def test_a_gpu_that_is_left_out_is_between_those_that_were_measured_and_less_sur
         "by_multiprocessor": 0.5,
     }
     constants = derive.parsed(derive.constants_of(rows), general)
-    assert constants.of("product", "16", gpu_named("H100")).arithmetic == by_gpu["H100"]["arithmetic"]
+    assert constants.efficiency_of("product", "16", gpu_named("H100")).arithmetic == by_gpu["H100"]["arithmetic"]
 
 
 def test_steps_tell_the_shares_of_their_classes(derive):
@@ -294,9 +294,11 @@ def test_a_share_of_the_bandwidth_falls_with_what_each_multiprocessor_has_of_it(
     general = dict.fromkeys(("host_us", "host_spread", "common_spread", "common_spread_products"), 0.1)
     constants = derive.parsed(derive.constants_of(known), {**general, "by_multiprocessor": power})
     for gpu in ("A100-80", "B200", "L4"):
-        found = constants.of("strided elementwise", "none", gpu_named(gpu))
+        found = constants.efficiency_of("strided elementwise", "none", gpu_named(gpu))
         assert found.memory * derive.gbs_per_sm(gpu) == pytest.approx(6.0, rel=0.1)
-    spreads = [constants.of("strided elementwise", "none", gpu_named(gpu)).spread_memory for gpu in (*gpus, "B200")]
+    spreads = [
+        constants.efficiency_of("strided elementwise", "none", gpu_named(gpu)).spread_memory for gpu in (*gpus, "B200")
+    ]
     assert spreads[2] > max(spreads[:2])
 
 

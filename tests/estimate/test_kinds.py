@@ -73,7 +73,7 @@ def test_a_softmax_of_long_rows_that_are_not_aligned_is_slow_in_16_bit(row, dtyp
     scores = tensor(96, row, row, dtype=dtype)
     kind = kind_of(call("_softmax", [scores], [scores]), "16")
     assert (kind != "softmax") is is_slow
-    assert shipped().of(kind, "none", gpu_named("H100")).memory < 0.3 or not is_slow
+    assert shipped().efficiency_of(kind, "none", gpu_named("H100")).memory < 0.3 or not is_slow
 
 
 def conv(images: TensorSpec, weight: TensorSpec, made: TensorSpec, *, bias: bool, backward: bool) -> OperatorCalls:
@@ -117,7 +117,7 @@ def test_convolutions_that_load_few_channels_are_as_fast_as_their_gpu_s_multipro
         gpu = gpu_named(name)
         peak = gpu.flops("float16")
         assert peak is not None
-        rates.append(shipped().of(kind, "16", gpu).arithmetic * peak / driver_facts(gpu).sms)
+        rates.append(shipped().efficiency_of(kind, "16", gpu).arithmetic * peak / driver_facts(gpu).sms)
     assert max(rates) == pytest.approx(min(rates), rel=0.35)
 
 
@@ -128,7 +128,7 @@ def test_float64_is_estimated_by_the_data_sheet_s_rate_and_not_tested():
     )
     assert kernel.format == "64"
     assert gpu.flops(kernel.arithmetic) == 1.29e12
-    assert not shipped().of(kernel.kind, kernel.format, gpu).tested
+    assert not shipped().efficiency_of(kernel.kind, kernel.format, gpu).tested
 
 
 def _convolved(channels: int, weight: tuple[int, ...], *, last: bool = True, backward: bool = False) -> OperatorCalls:
@@ -206,8 +206,8 @@ def test_classes_of_one_layout_have_constants_everywhere():
         "pooling, channels last backward",
     ):
         for format_ in ("32", "tf32", "16", "none"):
-            found = shipped().of(kind, format_, gpu_named("H100"))
-            assert found != shipped().of("irregular", format_, gpu_named("H100"))
+            found = shipped().efficiency_of(kind, format_, gpu_named("H100"))
+            assert found != shipped().efficiency_of("irregular", format_, gpu_named("H100"))
 
 
 @pytest.mark.parametrize(("gpu", "format_"), [("T4", "32"), ("V100", "32"), ("A100-40", "tf32"), ("L4", "tf32")])
@@ -221,7 +221,7 @@ def test_tf32_is_float32_on_a_gpu_without_it(gpu, format_):
 def test_a_name_of_two_cards_has_a_wider_band_than_a_card():
     sheet = gpu_named("A100-40")
     assert len(sheet.forms) == 2
-    both, alone = (shipped().of("product", "32", gpu) for gpu in (sheet, replace(sheet, forms=())))
+    both, alone = (shipped().efficiency_of("product", "32", gpu) for gpu in (sheet, replace(sheet, forms=())))
     assert both.spread_arithmetic > alone.spread_arithmetic
     assert both.arithmetic > alone.arithmetic  # the card of the least power was measured
 
@@ -298,7 +298,7 @@ def test_products_of_whole_numbers_are_faster_than_those_in_16_bit_and_not_teste
     for name in ("A100-80", "H100", "T4"):
         gpu = gpu_named(name)
         assert (gpu.flops("int8") or 0.0) >= 1.9 * gpu.half_tflops * 1e12
-        assert not shipped().of("product", "int8", gpu).tested
+        assert not shipped().efficiency_of("product", "int8", gpu).tested
 
 
 @pytest.mark.parametrize(

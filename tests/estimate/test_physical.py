@@ -99,7 +99,7 @@ def _followed(model: Callable[[], nn.Module], batch: int, *, channels_last: bool
             nn.functional.cross_entropy(output, labels).backward()
             optimizer.step()
             torch.cuda.synchronize()
-        return followed_step(predicted_step([convert(Prediction.of(syncs).to_json(), Followed)]))
+        return followed_step(predicted_step([convert(Prediction.so_far(syncs).to_json(), Followed)]))
 
 
 PUBLISHED = [

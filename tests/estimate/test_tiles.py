@@ -96,15 +96,15 @@ def test_sizes_of_operators_are_those_of_their_matrices():
 
 def test_a_card_of_less_power_sustains_less_and_is_less_sure():
     l40s, l4 = gpu_named("L40S"), gpu_named("L4")
-    measured, scaled = (shipped().of("product", "16", gpu) for gpu in (l40s, l4))
+    measured, scaled = (shipped().efficiency_of("product", "16", gpu) for gpu in (l40s, l4))
     assert scaled.arithmetic < 0.8 * measured.arithmetic  # 72 W for a third of the arithmetic of 350 W
     assert scaled.spread_arithmetic > measured.spread_arithmetic
     twice = replace(l4, watts=2 * (l4.watts or 0), name="mine")
-    assert shipped().of("product", "16", twice).arithmetic == pytest.approx(2 * scaled.arithmetic, rel=0.01)
+    assert shipped().efficiency_of("product", "16", twice).arithmetic == pytest.approx(2 * scaled.arithmetic, rel=0.01)
     unlimited = replace(l4, watts=10_000, name="mine")
-    assert shipped().of("product", "16", unlimited).arithmetic <= 0.95
+    assert shipped().efficiency_of("product", "16", unlimited).arithmetic <= 0.95
     without = replace(l4, watts=None, name="mine")
-    assert shipped().of("product", "16", without).arithmetic == pytest.approx(measured.arithmetic, rel=0.01)
+    assert shipped().efficiency_of("product", "16", without).arithmetic == pytest.approx(measured.arithmetic, rel=0.01)
 
 
 @pytest.mark.parametrize("gpu", GPUS)
@@ -112,7 +112,8 @@ def test_a_card_of_less_power_sustains_less_and_is_less_sure():
 def test_nothing_on_tensor_cores_sustains_more_than_products_where_it_was_not_measured(gpu, kind):
     sheet = gpu_named(gpu)
     if (kind, "16", sheet.name) not in shipped().efficiencies and sheet.architecture != "GeForce":
-        assert shipped().of(kind, "16", sheet).arithmetic <= shipped().of("product", "16", sheet).arithmetic * 1.001
+        products = shipped().efficiency_of("product", "16", sheet)
+        assert shipped().efficiency_of(kind, "16", sheet).arithmetic <= products.arithmetic * 1.001
 
 
 def test_what_sustained_more_than_products_where_it_was_measured_may_do_so_elsewhere():
@@ -122,15 +123,18 @@ def test_what_sustained_more_than_products_where_it_was_measured_may_do_so_elsew
     rows = dict(shipped().efficiencies)
     rows["product", "16", "Blackwell"] = replace(products, arithmetic=attention.arithmetic / 1.1)
     found = replace(shipped(), efficiencies=rows)
-    share = found.of("attention", "16", sheet).arithmetic
-    assert share == pytest.approx(1.1 * found.of("product", "16", sheet).arithmetic, rel=0.01)
+    share = found.efficiency_of("attention", "16", sheet).arithmetic
+    assert share == pytest.approx(1.1 * found.efficiency_of("product", "16", sheet).arithmetic, rel=0.01)
 
 
 def test_a_gpu_without_measurements_takes_those_of_its_family():
     a10g, any_gpu = gpu_named("A10G"), gpu_named("MI300X")
     of_family = shipped().efficiencies["attention", "16", "fed by warps"]
-    assert shipped().of("attention", "16", a10g).memory == of_family.memory
-    assert shipped().of("attention", "16", any_gpu).memory == shipped().efficiencies["attention", "16", ""].memory
+    assert shipped().efficiency_of("attention", "16", a10g).memory == of_family.memory
+    assert (
+        shipped().efficiency_of("attention", "16", any_gpu).memory
+        == shipped().efficiencies["attention", "16", ""].memory
+    )
 
 
 def test_the_mean_over_many_shapes_is_the_middle_of_the_class():
@@ -144,6 +148,6 @@ def test_the_mean_over_many_shapes_is_the_middle_of_the_class():
     }
     plain = replace(constants, efficiencies=sure, common_spread=0.0)
     seconds = kernel_seconds(kernels, gpu, plain).mean()
-    efficiency = plain.of("convolution", "16", gpu)
+    efficiency = plain.efficiency_of("convolution", "16", gpu)
     assert efficiency.shape > 0.2
     assert seconds == pytest.approx(1e12 / 71e12 / efficiency.arithmetic, rel=0.02)

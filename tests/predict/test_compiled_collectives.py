@@ -77,7 +77,7 @@ def second_step(syncs, model: nn.Module) -> Prediction:
     for _ in range(2):
         syncs.reset()
         model(torch.ones(8, 16, device="cuda")).sum().backward()
-    return Prediction.of(syncs)
+    return Prediction.so_far(syncs)
 
 
 @pytest.mark.parametrize(

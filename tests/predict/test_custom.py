@@ -257,7 +257,7 @@ def test_both_settings_of_tf32_are_known(*, products):
         matmul.fp32_precision = "tf32" if products else "ieee"
         convolutions.fp32_precision = "ieee" if products else "tf32"
         with predict_syncs() as syncs:
-            prediction = Prediction.of(syncs)
+            prediction = Prediction.so_far(syncs)
         assert (prediction.tf32, prediction.tf32_convolutions) == (products, not products)
     finally:
         matmul.fp32_precision, convolutions.fp32_precision = before

@@ -62,7 +62,7 @@ def test_a_read_at_once_is_remarked_with_its_line(copy: Copy, way: str) -> None:
     (place,) = syncs.early_reads
     assert (syncs.total, place.count) == (0, 1)
     assert place.file == __file__
-    assert Prediction.of(syncs).to_json()["early_reads"][0]["line"] == place.line
+    assert Prediction.so_far(syncs).to_json()["early_reads"][0]["line"] == place.line
 
 
 @pytest.mark.parametrize("copy", [to_new, to_pinned])

@@ -31,7 +31,7 @@ def recompilations(program: Callable[[], None]) -> list[tuple[str, int, str]]:
     """The kind, number and line's text of the guards that fail in a program."""
     with predict_syncs(follow_compiled=True) as syncs:
         program()
-        compiled = Prediction.of(syncs).compiled
+        compiled = Prediction.so_far(syncs).compiled
     assert compiled is not None
     guards = [guard for code in compiled.codes for guard in code.recompilations]
     assert compiled.recompilations == sum(guard.recompilations for guard in guards)
@@ -73,7 +73,7 @@ def test_a_number_of_a_module_is_compiled_in_up_to_the_limit() -> None:
 
     with torch._dynamo.config.patch(recompile_limit=3), predict_syncs(follow_compiled=True) as syncs:
         program()
-        codes = Prediction.of(syncs).compiled.codes
+        codes = Prediction.so_far(syncs).compiled.codes
     assert [guard.kind for guard in codes[0].recompilations] == ["module_value"]
     assert codes[0].recompilations[0].recompilations == 2
     assert [code.unlowered for code in codes] == [None, "kinds"]
@@ -92,7 +92,7 @@ def test_a_size_is_dynamic_at_its_second_value_or_as_the_program_says(dynamic: b
 def _sizes(program: Callable[[], None]) -> list[tuple[str, int, int | None]]:
     with predict_syncs(follow_compiled=True) as syncs:
         program()
-        codes = Prediction.of(syncs).compiled.codes
+        codes = Prediction.so_far(syncs).compiled.codes
     return [(guard.kind, guard.recompilations, guard.dimension) for code in codes for guard in code.recompilations]
 
 
@@ -145,7 +145,7 @@ def test_weights_that_a_module_s_text_holds_are_neither_read_nor_compiled_for() 
             compiled(rows)
             with torch.no_grad():
                 module.weight.add_(1)
-        prediction = Prediction.of(syncs)
+        prediction = Prediction.so_far(syncs)
     assert prediction.total == 0
     assert len(prediction.compiled.codes) == 1
 

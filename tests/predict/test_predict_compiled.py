@@ -196,7 +196,7 @@ def followed(module: nn.Module, **options: object) -> Prediction:
         for _ in range(2):
             syncs.reset()
             model(torch.ones(8, 32, 64, device="cuda")).sum().backward()
-        return Prediction.of(syncs)
+        return Prediction.so_far(syncs)
 
 
 def estimated(prediction: Prediction) -> Estimate:
@@ -243,7 +243,7 @@ def test_alike_blocks_are_compiled_once():
         x = torch.ones(8, 32, 64, device="cuda")
         for block in blocks:
             x = block(x)
-        prediction = Prediction.of(syncs)
+        prediction = Prediction.so_far(syncs)
     # The first one gets an input without a gradient.
     assert len(prediction.compiled.codes) == 2
     assert sum(place < -1 for place in prediction.compiled.queue) == 3
@@ -338,7 +338,7 @@ def test_code_with_more_kinds_of_arguments_than_are_compiled_runs_uncompiled(mon
         function = torch.compile(lambda x: x + 1, dynamic=False)
         for size in range(1, 11):
             function(torch.ones(size, device="cuda"))
-        reasons = [code.unlowered for code in Prediction.of(syncs).compiled.codes]
+        reasons = [code.unlowered for code in Prediction.so_far(syncs).compiled.codes]
     assert reasons == ["ended"] * limit + ["kinds"] * (10 - limit)
 
 
@@ -354,7 +354,7 @@ def test_a_size_that_changes_is_one_kind_and_later_sizes_have_the_kernels_of_the
         function = torch.compile(lambda x: x + 1)
         for size in (4, 8, 64, 9, 60, 5, *range(10, 30)):
             function(torch.ones(size, device="cuda"))
-        prediction = Prediction.of(syncs)
+        prediction = Prediction.so_far(syncs)
     assert sizes == [4, 8, 64]
     assert {code.unlowered for code in prediction.compiled.codes} == {"ended"}
 
@@ -365,7 +365,7 @@ def test_options_of_inductor_are_its_modes(monkeypatch):
     for options in ({"mode": "max-autotune-no-cudagraphs"}, {"options": {"triton.cudagraphs": True}}, {}):
         with predict_syncs(follow_compiled=True) as syncs:
             torch.compile(lambda x: x + 1, **options)(torch.ones(3, device="cuda"))
-            (code,) = Prediction.of(syncs).compiled.codes
+            (code,) = Prediction.so_far(syncs).compiled.codes
         found.append((code.cuda_graphs, code.tunes))
     assert found == [(False, True), (True, False), (False, False)]
 
@@ -423,7 +423,7 @@ def test_what_is_added_to_gradients_between_two_passes_is_not_compiled():
         model(x).sum().backward()
         syncs.reset()
         model(x).sum().backward()
-        prediction = Prediction.of(syncs)
+        prediction = Prediction.so_far(syncs)
     queue = prediction.compiled.queue
     assert (queue.count(-2), queue.count(-3)) == (1, 1)
     names = [prediction.operator_calls[place].name for place in queue if place >= 0]
@@ -448,7 +448,7 @@ def test_what_compiling_a_program_would_give_stands_beside_its_step_as_it_is():
             syncs.reset()
             model.zero_grad()
             loss(model(x), x).backward()
-        prediction = Prediction.of(syncs)
+        prediction = Prediction.so_far(syncs)
     # The outermost module alone, and no loss without parameters.
     (code,) = prediction.compiled.codes
     assert prediction.compiled.is_asked
@@ -477,7 +477,7 @@ def test_attention_and_autocast_of_compiled_code_are_those_of_the_gpu():
         model = torch.compile(Attending().cuda())
         with torch.autocast("cuda", torch.bfloat16):
             model(torch.ones(8, 32, 64, device="cuda"))
-        (code,) = Prediction.of(syncs).compiled.codes
+        (code,) = Prediction.so_far(syncs).compiled.codes
     attended = [call for call in code.kernels.forward if "attention" in call.name]
     assert [call.name for call in attended] == ["aten._scaled_dot_product_flash_attention.default"]
     assert {one.dtype for one in attended[0].inputs} == {"bfloat16"}
@@ -496,7 +496,7 @@ with predict_syncs(follow_compiled=True) as syncs:
     model(torch.ones(4, 16, device="cuda")).sum().backward()
     before = [parameter.detach().clone() for parameter in model.parameters()]
     step()
-    (code,) = Prediction.of(syncs).compiled.codes
+    (code,) = Prediction.so_far(syncs).compiled.codes
     assert code.unlowered is None, code.reason
     assert [call.name for call in code.kernels.forward] == ["inductor.pointwise"], code.kernels.forward
     assert code.kernels.backward == ()
@@ -519,7 +519,7 @@ def test_a_bias_of_a_convolution_is_added_in_the_kernel_that_follows():
         model = torch.compile(nn.Sequential(nn.Conv2d(32, 32, 3), nn.ReLU()).cuda())
         with torch.inference_mode(), torch.autocast("cuda", torch.float16):
             model(torch.ones(2, 32, 16, 16, device="cuda"))
-        (code,) = Prediction.of(syncs).compiled.codes
+        (code,) = Prediction.so_far(syncs).compiled.codes
     (convolution,) = (call for call in code.kernels.forward if call.name == "aten.convolution.default")
     assert [len(one.shape) for one in convolution.inputs] == [4, 4]
 
@@ -531,7 +531,7 @@ def test_a_compiled_flex_attention_is_a_kernel_each_way_and_does_what_its_mask_l
         query = torch.ones(1, 2, 256, 16, device="cuda", requires_grad=True)
         syncs.reset()
         torch.compile(flex_attention)(query, query, query, block_mask=mask).sum().backward()
-        prediction = Prediction.of(syncs)
+        prediction = Prediction.so_far(syncs)
     (code,) = prediction.compiled.codes
     (forward,), (backward,) = code.kernels.forward, code.kernels.backward
     # Of 2 x 2 blocks, three are not masked.
@@ -556,7 +556,7 @@ def test_flex_attention_in_other_compiled_code_is_a_kernel_each_way():
 
             x = torch.ones(1, 256, 32, device="cuda")
             torch.compile(attend)(x, None if mask is None else mask.to("cuda")).backward()
-            (code,) = Prediction.of(syncs).compiled.codes
+            (code,) = Prediction.so_far(syncs).compiled.codes
         assert (code.breaks, code.unlowered, code.graphs) == ((), None, 1)
         for way in ("forward", "backward"):
             (kernels[name, way],) = [one for one in getattr(code.kernels, way) if "flash_attention" in one.name]
@@ -575,7 +575,7 @@ def test_a_literal_of_a_number_that_varies_does_not_break_a_graph():
         syncs.reset()
         for number in range(3):
             scaled(torch.ones(4, 8, device="cuda"), 0.5 * number)
-        prediction = Prediction.of(syncs)
+        prediction = Prediction.so_far(syncs)
     (code,) = prediction.compiled.codes
     assert (code.graphs, code.unlowered, code.breaks) == (1, None, ())
     assert prediction.total == 0
@@ -602,7 +602,7 @@ def test_a_call_of_compiled_code_is_told_as_not_covered_only_where_its_kernels_a
     def text(*, followed: bool) -> str:
         with predict_syncs(follow_compiled=followed) as syncs:
             torch.compile(lambda x: x + 1)(torch.ones(3, device="cuda"))
-            assert [place.op for place in Prediction.of(syncs).unknown] == ["torch.compile"]
+            assert [place.op for place in Prediction.so_far(syncs).unknown] == ["torch.compile"]
             return str(syncs)
 
     assert "torch.compile at" in text(followed=False)
@@ -616,7 +616,7 @@ def test_a_graph_that_breaks_before_any_line_of_the_program_breaks_at_the_call()
     with predict_syncs(follow_compiled=True) as syncs:
         lstm = torch.compile(nn.LSTM(4, 4).cuda())
         lstm(torch.ones(3, 2, 4, device="cuda"))
-        (code,) = Prediction.of(syncs).compiled.codes
+        (code,) = Prediction.so_far(syncs).compiled.codes
     assert {(one.file, one.line, one.by_pytorch) for one in code.breaks} == {(code.file, code.line, False)}
 
 
@@ -707,7 +707,7 @@ def _printing():
 def test_code_is_followed_with_the_breaks_of_its_own_lines_alone(function, breaks):
     with predict_syncs(follow_compiled=True) as syncs:
         torch.compile(function)(torch.ones(8, 8, device="cuda", requires_grad=True) * 1.0)
-        (code,) = Prediction.of(syncs).compiled.codes
+        (code,) = Prediction.so_far(syncs).compiled.codes
     assert code.unlowered in (None, "no_operators")
     assert [found.kind for found in code.breaks] == breaks
     assert all(found.file.endswith("test_predict_compiled.py") for found in code.breaks)

@@ -266,7 +266,7 @@ def test_bad_configs(tmp_path, text, capsys):
 def test_a_prediction_is_frozen():
     with predict_syncs() as syncs:
         x = torch.ones(1, device="cuda")
-        prediction = Prediction.of(syncs)
+        prediction = Prediction.so_far(syncs)
         x.item()
     assert (prediction.total, syncs.total) == (0, 1)
 

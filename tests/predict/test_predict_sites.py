@@ -66,7 +66,7 @@ def test_a_line_that_runs_in_several_parts_of_a_step_is_one_site():
     (site,) = [site for site in syncs.sites if site.function == "read"]
     assert (site.count, site.by_step) == (4, (1, 0, 1, 0, 1, 0, 1, 0))
     assert site.phase in ("forward", "other")
-    told = predicted_step([convert(Prediction.of(syncs).to_json(), probe.Prediction)]).sites[-1].site
+    told = predicted_step([convert(Prediction.so_far(syncs).to_json(), probe.Prediction)]).sites[-1].site
     assert (told.in_steps, told.of_steps, told.every) == (4, 8, 2)
 
 
@@ -205,7 +205,7 @@ def test_a_sync_in_a_library_names_the_program_s_line_too(tmp_path, monkeypatch)
         (str(installed), 5, HERE, pick, "forward"),
         (str(installed), 5, HERE, pick, "backward"),
     ]
-    assert Prediction.of(syncs).sites[0].file == installed.name
+    assert Prediction.so_far(syncs).sites[0].file == installed.name
 
 
 @pytest.fixture

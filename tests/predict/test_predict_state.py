@@ -89,7 +89,7 @@ def probabilities(x):
 
 with predict_syncs(follow_compiled=True) as syncs:
     torch.compile(probabilities)(torch.ones(4, 8, device="cuda"))
-    (code,) = Prediction.of(syncs).compiled.codes
+    (code,) = Prediction.so_far(syncs).compiled.codes
 torch.compiler.reset()
 print(code.unlowered, torch.compile(probabilities)(torch.ones(4, 8)).item())
 """

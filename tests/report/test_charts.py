@@ -11,7 +11,7 @@ from steptrace.report.charts.cells import Piece
 from steptrace.report.charts.heat_map import heat_map
 from steptrace.report.charts.icicle import Branch, icicle
 from steptrace.report.charts.lanes import lanes
-from steptrace.report.charts.lines import Line, Point, lines
+from steptrace.report.charts.lines import Point, Series, lines
 from steptrace.report.charts.palette import COLOURS, NEUTRAL, colour_of
 from steptrace.report.charts.scale import Scale
 from steptrace.report.charts.scatter import Axis, Dot, scatter
@@ -186,7 +186,10 @@ def test_each_colour_is_in_the_style_sheet_in_light_and_in_dark_and_has_a_key():
 
 
 def test_a_point_of_a_line_lies_in_its_column_and_higher_where_its_value_is_larger():
-    series = [Line("a", [Point(1.0, None, "x"), Point(4.0, (3.0, 5.0), "x")]), Line("b", [None, Point(2.0, None, "x")])]
+    series = [
+        Series("a", [Point(1.0, None, "x"), Point(4.0, (3.0, 5.0), "x")]),
+        Series("b", [None, Point(2.0, None, "x")]),
+    ]
     picture = lines(["4", "16"], series, Scale(0, 10, log=False), "x")
     first, second, other = drawn(picture, "circle")
     assert across(first, "cx") < across(second, "cx") == across(other, "cx")
@@ -198,7 +201,7 @@ def test_a_point_of_a_line_lies_in_its_column_and_higher_where_its_value_is_larg
 
 
 def test_names_of_lines_that_end_at_one_place_do_not_cover_each_other_and_stay_in_the_picture():
-    series = [Line(f"line {n}", [Point(0.0, None, "x")]) for n in range(5)]
+    series = [Series(f"line {n}", [Point(0.0, None, "x")]) for n in range(5)]
     picture = lines(["4"], series, Scale(0, 10, log=False), "x")
     heights = sorted(down(text, "y") for text in drawn(picture, "text") if text.get("class") == "name")
     assert len(heights) == 5
@@ -208,9 +211,9 @@ def test_names_of_lines_that_end_at_one_place_do_not_cover_each_other_and_stay_i
 
 def test_lines_need_a_point_for_each_column():
     with pytest.raises(ValueError, match="2 points"):
-        lines(["4", "16"], [Line("a", [None])], Scale(0, 1, log=False), "x")
+        lines(["4", "16"], [Series("a", [None])], Scale(0, 1, log=False), "x")
     with pytest.raises(ValueError, match="need a point"):
-        lines(["4"], [Line("a", [None])], Scale(0, 1, log=False), "x")
+        lines(["4"], [Series("a", [None])], Scale(0, 1, log=False), "x")
 
 
 def test_idle_time_in_a_lane_is_a_thin_line_without_a_name_and_work_beside_it_is_not():

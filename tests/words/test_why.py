@@ -2,15 +2,15 @@
 
 import pytest
 
-from steptrace.documents.answer import Fewer, Reason
+from steptrace.documents.answer import Fewer, WhyFaster
 from steptrace.documents.variant import KernelSaving, Saving, Why
 from steptrace.words.why import why_in_words
 
 FEWER = (Fewer(what="kernels", before=9000, now=40), Fewer(what="syncs", before=6, now=0))
 
 
-def reason(why: Why | None) -> Reason:
-    return Reason(name="fast", baseline="base", why=why, fewer=FEWER)
+def reason(why: Why | None) -> WhyFaster:
+    return WhyFaster(name="fast", baseline="base", why=why, fewer=FEWER)
 
 
 def words(*shorter: tuple[str, float], syncs_ns: float | None = None, saved: float | None = None) -> str:

@@ -20,7 +20,7 @@ def instead_of_break(kind: str, hints: str | None = None) -> tuple[str, ...]:
         hints: what PyTorch proposes, for reasons that compiled.toml does not have.
 
     Returns:
-        The advice: what to do in one sentence, then what else there is to know. Empty where nobody has one.
+        The advice: what to do in one sentence, then further facts. Empty if there is no advice.
     """
     if kind in _BREAKS:
         return tuple(_BREAKS[kind])
@@ -28,5 +28,5 @@ def instead_of_break(kind: str, hints: str | None = None) -> tuple[str, ...]:
 
 
 def against_recompilation(kind: GuardKind) -> tuple[str, ...]:
-    """What keeps code from being compiled again because of such a guard: what to do, then what else to know."""
+    """What keeps code from being compiled again because of such a guard: what to do, then further facts."""
     return tuple(_GUARDS[kind])

@@ -71,7 +71,7 @@ def operation(site: SiteRow) -> str:
 def replacement(site: SiteRow) -> tuple[str, ...] | None:
     """The usual replacement of the operation at a site; None if there is no usual one.
 
-    The first text says in one sentence what to do, the others what else there is to know.
+    The first text says in one sentence what to do, the others give further facts.
     """
     entry = _entry(site)
     if entry is None:

@@ -175,7 +175,7 @@ class _Ended:
     def last(self, first: Ints, called: Ints, not_of: Ints | None = None) -> Ints:
         """The last one of the first `first` that was launched before a time, -1 for none.
 
-        Those of the queue `not_of` do not count.
+        Waits of the queue `not_of` do not count.
         """
         limit = np.searchsorted(self._asked, called, side="left")
         excluded = np.full(len(first), -1, dtype=np.int64) if not_of is None else not_of

@@ -180,7 +180,7 @@ def _filled_beside(spans: Spans, without: Spans, start: Ints, end: Ints) -> int:
 
 
 def _between(spans: Spans, start: int, end: int) -> Spans:
-    """Those of a normal-form set that reach into `[start, end)`."""
+    """The intervals of a normal-form set that overlap `[start, end)`."""
     first, stop = np.searchsorted(spans[:, 1], start, side="right"), np.searchsorted(spans[:, 0], end, side="left")
     return spans[first : max(stop, first)]
 

@@ -23,7 +23,7 @@ from steptrace.intervals import Spans
 from steptrace.trace.columns import Mask, row_numbers
 from steptrace.trace.model import Trace, once
 
-#: Causes of idle time for which a receive can be to blame. In the others the host was late by itself.
+#: Causes of idle time for which a receive can be to blame. In other causes the host was late for reasons of its own.
 _CAUSES = ("sync", "dependency")
 _RECEIVES = ("recv", "send_recv")
 #: What PyTorch always says of a collective that it describes.

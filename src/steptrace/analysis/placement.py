@@ -106,7 +106,7 @@ _NO_WORK: Final = frozenset(
 
 
 def computes_something(name: str) -> bool:
-    """Whether an operator that launches nothing computes on the host by itself, as its name says.
+    """Whether an operator that launches nothing computes on the host, judged by its name.
 
     Others, and nodes of the autograd engine (`torch::autograd::AccumulateGrad`), compute by the operators inside them.
     """

@@ -210,7 +210,7 @@ def _median(ordered: Sequence[int]) -> int:
 def _densest_third(values: Ints) -> tuple[int, int | None]:
     """The median of the shortest interval that holds a third of the values, and half its length.
 
-    Half its length is None for fewer than six values: two of them always fit.
+    Half its length is None for fewer than six values: with few values, two lie close together by chance.
     """
     ordered = np.sort(values)
     many = min(len(ordered), max(2, -(-len(ordered) // 3)))

@@ -67,7 +67,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--excerpt",
         type=Path,
         metavar="FILE.json.gz",
-        help="also write one step as a small trace for Perfetto, with its critical path on a track of its own; "
+        help="also write one step as a small trace for Perfetto, with its critical path on a separate track; "
         "of several ranks one file on one clock",
     )
     command.add_argument("--step", type=int, metavar="N", help="the excerpt's step; default: the median one")

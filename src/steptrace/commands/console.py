@@ -93,7 +93,7 @@ def _in_colour(line: TextLine) -> str:
 def has_colour(stream: Any) -> bool:
     """Whether a stream is a terminal, and colours are not switched off by NO_COLOR (https://no-color.org)."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return wanted and stream is not None and bool(stream.isatty())  # a closed one is None
+    return wanted and stream is not None and bool(stream.isatty())  # a closed stream is None
 
 
 _status_shown = False

@@ -34,7 +34,7 @@ class FollowedProgram:
 
     Attributes:
         name: the variant's name, or the command.
-        prediction: None if there is none.
+        prediction: the prediction; None if the program left none.
         error: why there is no prediction.
         failed: whether the program ended before all its steps were followed.
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: The most lines with a sync that the terminal shows.
 _MOST_LINES: Final = 12
 _SEVERAL: Final = 2
-#: Flags by which programs are told to leave the GPU alone.
+#: Flags that keep programs from using a GPU.
 _ON_CPU: Final = re.compile(r"--?(no[-_](cuda|gpu|accel)|(use[-_])?cpu)\Z")
 
 

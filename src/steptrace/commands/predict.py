@@ -87,7 +87,7 @@ def add(command: argparse.ArgumentParser) -> None:
         default=(),
         metavar="GPU[,GPU]",
         help="estimate step time, GPU busy and memory on these, such as H100,L4; a program that asks what its GPU can "
-        "do is told of the first",
+        "do gets the answers of the first",
     )
     command.add_argument(
         "--compile",

@@ -23,7 +23,7 @@ from steptrace.words.estimate import (
 )
 from steptrace.words.prediction import awaited_in_words, most_first, places_in_words, predicted_in_words
 
-#: A warm-up step with this many times the syncs of the others does something else.
+#: A warm-up step with this many times the syncs of the other steps counts as a different kind of step.
 _MANY_TIMES: Final = 10
 #: Nobody is advised to follow more steps than this.
 _MOST_ADVISED: Final = 1000

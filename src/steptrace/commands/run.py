@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
         program = {"command": arguments.program, "cwd": str(Path.cwd())}
         output = sys.stderr if arguments.json else None
         launched = launch(arguments.program, settings, output=output, status=say)
-        # First, since a program that runs out of memory in its first step leaves nothing else.
+        # First, since of a program that runs out of memory in its first step only the snapshot is left.
         snapshots = _keep_snapshots(probe, folder) if arguments.memory_snapshot else []
         require_steps(launched)
         fault_report = fault(launched)
@@ -217,7 +217,7 @@ def _say(
     )
     lines += compilation_lines(measured.record.compiled)
     if summary is not None:
-        # What is predicted has lines of its own.
+        # The prediction's lines follow below.
         lines += [] if predicted and not on_gpu else of_traces(summary, on_gpu=on_gpu, command=arguments.program)
         from steptrace.report.trace import page as trace_page
         from steptrace.report.trace.answer import answer

@@ -167,7 +167,7 @@ def error_of(status: Status) -> ProcessError:
 
 
 def error_without_process(status: str, message: str | None) -> ProcessError:
-    """The error of something that failed without a process of its own, for comparison.json."""
+    """The error of a failure that no process reported, for comparison.json."""
     return ProcessError(status=status, exit_code=None, signal=None, error=message, log_tail=())
 
 

@@ -163,7 +163,7 @@ def _from_base(
 
 @functools.lru_cache(maxsize=10_000)
 def _plain_value(text: str) -> tuple[str | None, Any]:
-    """Key and value of an override `key=value`; the key is None of one that adds, deletes, sweeps or is Hydra's own."""
+    """Key and value of an override `key=value`; no key if it adds, deletes, sweeps or is one of Hydra's."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import OverrideType
 

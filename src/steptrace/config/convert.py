@@ -110,7 +110,7 @@ def _innermost(value: Any, kind: Any, at: tuple[Hashable, ...]) -> _Problem | No
 
 
 def _parts(value: Any, kind: Any) -> Iterator[tuple[Hashable, Any, Any, bool]]:
-    """The parts of a mapping or list: name, value, declared type, and whether the type is that of the name."""
+    """The parts of a mapping or list: name, value, declared type, and whether the name declares that type."""
     for option in _options(kind):
         plain = _plain(option)
         origin, arguments = get_origin(plain) or plain, get_args(plain)

@@ -115,7 +115,7 @@ class SavedByClass(Document, frozen=True, kw_only=True):
     saved_ms: Annotated[Band, field("How much less they take in a step.")]
 
 
-class Reason(Document, frozen=True, kw_only=True):
+class WhyFaster(Document, frozen=True, kw_only=True):
     """Why a variant is faster."""
 
     name: Annotated[str, field("The variant.")]
@@ -251,7 +251,7 @@ class Answer(Document, frozen=True, kw_only=True):
     ended: Annotated[tuple[Ended, ...], field("Variants that ended without a step time.")] = ()
     estimated: Annotated[tuple[EstimatedAnswer, ...], field("What the estimates say, by GPU.")] = ()
     reason: Annotated[
-        Reason | None,
+        WhyFaster | None,
         field("Why the chosen variant is faster; where nothing has a verdict, why the shortest step is shorter."),
     ] = None
     known: Annotated[Known | None, field("What is known all the same where the estimates do not decide.")] = None

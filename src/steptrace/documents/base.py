@@ -6,7 +6,7 @@ refused. If a change makes earlier files unreadable, give `schema_version` the n
 
 A row is a struct whose fields are `Annotated` with `key` (tells rows apart), `column` (shown on pages), or `field` (in
 files only). All three make msgspec's metadata, so that reading, checking and schemas need nothing else; `columns_of`
-reads the rest. A table that needs more than this has a template of its own.
+reads the rest. A table that needs more than this has its own template.
 
 A field that holds numbers declares their `Kind`. The kind determines how the numbers of several runs are combined
 (`documents.runs`), how two traces are compared (`documents.sides`), and which figures a page shows per step.
@@ -83,7 +83,7 @@ def unit_of(name: str) -> str | None:
 
 
 class File(Document, frozen=True, kw_only=True):
-    """A document that is a file of its own."""
+    """A document that is stored as one file."""
 
     schema_version: Annotated[
         int, field("Version of this document; this one where a file does not say it.", kind="first")

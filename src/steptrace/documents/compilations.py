@@ -11,7 +11,7 @@ from typing import Final, Literal
 #: - `size`, `stride`, `rank`, `dtype`, `device`, `requires_grad`: a property of a tensor.
 #: - `value`: a number, a string or a flag. `read_value`: a value that was read at a graph break. `module_value`: a
 #:   number that is a module's attribute. `learning_rate`: that of an optimizer.
-#: - `training`: a module's mode. `length`: that of a list or dict. `type`: that of a value. `object`: the identity of a
+#: - `training`: a module's mode. `length`: of a list or dict. `type`: of a value. `object`: the identity of a
 #:   function or object. `alias`: whether two arguments are the same tensor.
 #: - `global_state`: PyTorch's global settings, such as gradients, autocast and the default number format.
 #: - `other`: anything else.

@@ -22,7 +22,7 @@ _EXTREMES: Final[dict[str, _Centre]] = {"min": min, "max": max}
 
 
 def over_runs(runs: Sequence[_Document]) -> _Document:
-    """One document for those of several runs, such as a variant's `TraceSummary`: each field as its column says.
+    """Combine the documents of several runs, such as a variant's `TraceSummary`: each field as its column says.
 
     Numbers, also those of a dict, become what their kind says: the least or the greatest for an extreme, the common
     value for a fact, the first run's for what makes sense in one run alone, else the median (or the mean, where parts
@@ -43,7 +43,7 @@ def over_runs(runs: Sequence[_Document]) -> _Document:
 
 
 def _over(runs: Sequence[_Document], lacking: int) -> _Document:
-    """One document for those of the runs that have it; `lacking` further runs do not."""
+    """Combine the documents of the runs that have one; `lacking` is the number of runs without it."""
     kind = type(runs[0])
     leading: str | None = getattr(kind, "RUN_OF_GREATEST", None)
     if leading is not None:

@@ -171,7 +171,7 @@ class AwaitedBranch(Document, frozen=True):
 def often(per_step: float, in_steps: int | None, of_steps: int | None, every: int | None) -> str:
     """How often something happens: "2" per step, "1 every 2 steps", "once in 4 steps", "3 in 2 of 4 steps".
 
-    What happens in a few steps alone is not told as a rate: 0.25 per step may stand for something that happened once.
+    What happens in a few steps only is not given as a rate: 0.25 per step may be one event in four steps.
 
     Args:
         per_step: how often in a mean step.

@@ -128,7 +128,7 @@ def _validate_column(values: "pd.Series[Any]", column: Column, where: str) -> No
     if not column.nullable and bool(values.isna().any()):
         raise SchemaError("column holds nulls", where=where, expected="a value in every row")
     kind = values.dtype.kind
-    # A nullable column without any value carries no type of its own.
+    # A nullable column without any value has no type.
     if kind not in _KINDS[column.dtype] and not bool(values.isna().all()):
         raise SchemaError(f"column has dtype {values.dtype}", where=where, expected=column.dtype)
 

@@ -18,7 +18,7 @@ class Box(Document, frozen=True):
     start_ns: Annotated[int, field("Start, from the start of the step.")]
     dur_ns: Annotated[int, field("Its length; of several the sum of their lengths.")]
     part: Annotated[str, field("What it is: a part of the step, a class of GPU work, `operator` or `sync`.")]
-    name: Annotated[str | None, field("Its name; of several that of the longest; null where the part says all.")] = None
+    name: Annotated[str | None, field("Its name; of several the longest one's; null if the part says it.")] = None
     count: Annotated[int, field("How many it stands for.")] = 1
     file: Annotated[str | None, field("File of the program's line that caused it; of several the longest one's.")] = (
         None

@@ -382,7 +382,7 @@ class VariantResult(StepFigures, frozen=True):
 
     @property
     def verdict(self) -> StepVerdict | None:
-        """Its verdict against its baseline; None where there is none."""
+        """Its verdict against its baseline; None without a verdict."""
         return None if self.ratio is None else self.ratio.verdict
 
     @property

@@ -61,7 +61,7 @@ def _move_traces(ranks: Sequence[RankRecord], left: Path, run_dir: Path) -> tupl
         if not trace.exists():
             continue
         names.append(trace.name)
-        # Otherwise the record of an earlier trace of this name would count as that of the new one.
+        # Otherwise the record of an earlier trace of this name would be taken for the record of the new one.
         _beside(run_dir / trace.name).unlink(missing_ok=True)
         for file in filter(Path.exists, (trace, _beside(trace))):  # a trace can lack its record: see Recording
             file.replace(run_dir / file.name)

@@ -36,7 +36,7 @@ _LONGEST: Final = 10
 #: Modules that run inside a program that is measured or captured.
 OURS: Final = (f"{_PIPELINE}engine/", f"{_PIPELINE}launch/")
 _HOOKS: Final = f"{_PIPELINE}launch/hooks.py"
-#: The module that starts the probe; errors below it are those of modules that the program imports.
+#: The module that starts the probe; errors in frames below it come from modules that the program imports.
 _INJECT: Final = f"{_PIPELINE}launch/inject/"
 #: A call by a plain name, as our wrappers call the functions that they wrap.
 _PLAIN_CALL: Final = re.compile(r"(\w+)\(")

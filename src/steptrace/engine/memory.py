@@ -114,7 +114,7 @@ def _storage_bytes(tensors: Mapping[str, Iterable[Tensor]]) -> dict[str, int]:
 
 
 def _with_memory(tensor: Any) -> Iterator[Tensor]:
-    """The tensors that hold the memory of a tensor: a subclass that wraps others has none of its own."""
+    """The tensors that hold the memory of a tensor: a subclass that wraps other tensors holds no memory itself."""
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     if not hasattr(local, "__tensor_flatten__"):
         yield local

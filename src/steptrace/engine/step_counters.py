@@ -636,7 +636,7 @@ def _truth(node: ast.expr, frame: FrameType) -> bool:
     """Whether a condition holds.
 
     Raises:
-        _UnknownError: only a call of the program's code would tell; that of a tensor would wait for the GPU.
+        _UnknownError: finding out would call the program's code, or wait for the GPU if it is a tensor.
     """
     if isinstance(node, ast.BoolOp):
         parts = [_truth(value, frame) for value in node.values]
@@ -679,7 +679,7 @@ def _numbers(node: ast.expr, frame: FrameType) -> tuple[int, ...]:
     """The whole numbers in a collection, ascending.
 
     Raises:
-        _UnknownError: it is no collection, or holds something else.
+        _UnknownError: it is no collection, or it holds other kinds of values.
     """
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         return tuple(sorted(_number(item, frame) for item in node.elts))

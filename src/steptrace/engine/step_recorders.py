@@ -34,7 +34,7 @@ _COMPOSITE: Final[Any] = getattr(private("torch._C.DispatchKey"), "CompositeImpl
 _OF_A_DEVICE: Final = ("CPU", "CUDA")
 #: Calls that are recorded although they are not dispatched as one operator: owner, name, and the name in a trace. The
 #: waits are not operators. `ctc_loss` is split into other operators while a dispatch mode is on, and its copies could
-#: not be matched with those of a trace.
+#: not be matched with the numbers in a trace.
 _CALLS: Final = (
     (torch.cuda, "synchronize", "cudaDeviceSynchronize"),
     (torch.cuda.Stream, "synchronize", "cudaStreamSynchronize"),

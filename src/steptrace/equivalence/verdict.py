@@ -70,7 +70,7 @@ def _compared(case: Case) -> ComparedCase:
 
 
 def _tolerance(tolerances: Mapping[str, float | None]) -> Tolerance:
-    """The document for tolerances by quantity; that of the loss is always there."""
+    """The document for tolerances by quantity; the loss always has one."""
     allowed = {quantity: tolerance for quantity, tolerance in tolerances.items() if tolerance is not None}
     return Tolerance(**allowed)
 

@@ -114,7 +114,7 @@ class Constants:
         """The spread that kernels of a class have in common with all others of a program."""
         return self.common_spread_products if kind in PRODUCTS else self.common_spread
 
-    def of(self, kind: str, format_: str, gpu: Gpu) -> Efficiency:
+    def efficiency_of(self, kind: str, format_: str, gpu: Gpu) -> Efficiency:
         """The efficiency of a class: measured on this GPU, else on its architecture, its family, or any GPU.
 
         A class that was not measured in this format gets the figures of another format, or of a similar class.
@@ -145,11 +145,11 @@ class Constants:
         """
         found = self._by_multiprocessor(found, gpu)
         if found.gflops_per_sm:
-            peak, products = gpu.flops(_TYPES.get(format_, "")), self.of("product", format_, gpu)
+            peak, products = gpu.flops(_TYPES.get(format_, "")), self.efficiency_of("product", format_, gpu)
             sustained = found.gflops_per_sm * 1e9 * driver_facts(gpu).sms / (peak or gpu.flops("float32") or 1.0)
             return replace(found, arithmetic=min(sustained, products.arithmetic), gflops_per_sm=0.0)
         if found.of_products:
-            products = self.of("product", format_, gpu)
+            products = self.efficiency_of("product", format_, gpu)
             return replace(found, arithmetic=found.arithmetic * products.arithmetic, of_products=False)
         peak = gpu.flops(_TYPES.get(format_, ""))
         if not gpu.watts or peak is None:
@@ -163,7 +163,7 @@ class Constants:
             return found
         there = self.efficiencies.get(("product", "16", where))
         over = 1.0 if there is None else max(1.0, found.arithmetic / there.arithmetic)
-        most = over * self.of("product", "16", gpu).arithmetic
+        most = over * self.efficiency_of("product", "16", gpu).arithmetic
         return replace(found, arithmetic=min(found.arithmetic, most))
 
     def _by_multiprocessor(self, found: Efficiency, gpu: Gpu) -> Efficiency:

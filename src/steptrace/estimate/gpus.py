@@ -128,7 +128,7 @@ def gpu_of_driver(name: str | None) -> Gpu | None:
 
 
 def _meant(asked: str, names: Iterable[str]) -> list[str]:
-    """Names to suggest: those with the same beginning; if there are none, those that differ by a letter or two."""
+    """Names to suggest: names with the same beginning, or without any, names that differ by a letter or two."""
     short = {name: _short(name) for name in names}
     mine = _short(asked)
     if not mine:
@@ -148,7 +148,7 @@ def _ratio(a: str, b: str) -> float:
 
 @cache
 def shipped() -> Mapping[str, Gpu]:
-    """Those of steptrace, by name."""
+    """The GPUs that steptrace knows, by name."""
     return _read(Path(__file__).with_name("gpus.toml"))
 
 

@@ -83,11 +83,11 @@ def with_joins(entries: Iterable[tuple[Sequence[_Queued], bool]]) -> Iterator[_Q
 
 
 @dataclass(frozen=True)
-class Timeline:
+class StepTimes:
     """The times of a step in each draw, in seconds.
 
     Attributes:
-        step: from the beginning of one step to that of the next.
+        step: from the beginning of one step to the beginning of the next.
         gpu: total time of the kernels.
         host: total time of the host's launches.
         communication: total time of the collectives.
@@ -113,7 +113,7 @@ class _State:
 
 def simulate(
     order: Sequence[Item | int], seconds: Draws, launches: Draws, per_launch: Draws, collectives: Sequence[Draws] = ()
-) -> Timeline:
+) -> StepTimes:
     """Simulate steps until the time of a step is steady.
 
     Args:
@@ -134,20 +134,20 @@ def simulate(
     communication = np.sum(collectives, axis=0) if len(collectives) else np.zeros(COUNT)
     has_syncs = any(isinstance(item, Sync) for item in order)
     if not has_syncs and not len(collectives):
-        return Timeline(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT))
+        return StepTimes(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT))
     numbered, stretches = _numbered(order), _Stretches(seconds, launches, per_launch)
     if has_syncs:  # nothing is in flight after the last sync, so the simulated step begins and ends there
         last = max(place for place, (item, _) in enumerate(numbered) if isinstance(item, Sync))
         state = _State()
         _run(numbered[last + 1 :] + numbered[: last + 1], state, stretches, per_launch, collectives)
-        return Timeline(state.host, gpu, host, communication, state.exposed)
+        return StepTimes(state.host, gpu, host, communication, state.exposed)
     state = _State()
     _run(numbered, state, stretches, per_launch, collectives)
     _run(numbered, state, stretches, per_launch, collectives)  # the host now runs ahead, so later steps differ
     second, waited = _end(state), state.exposed.copy()
     _run(numbered, state, stretches, per_launch, collectives)
     step = np.maximum(_end(state) - second, np.maximum(gpu, host))
-    return Timeline(step, gpu, host, communication, state.exposed - waited)
+    return StepTimes(step, gpu, host, communication, state.exposed - waited)
 
 
 def _end(state: _State) -> Draws:

@@ -41,7 +41,7 @@ from steptrace.estimate.kernel_classes import (
     WITHOUT_RULE,
     is_convolution,
 )
-from steptrace.estimate.queue import Collective, GraphLaunch, Item, Sync, Timeline, simulate, with_joins
+from steptrace.estimate.queue import Collective, GraphLaunch, Item, StepTimes, Sync, simulate, with_joins
 from steptrace.estimate.tiles import effort
 from steptrace.estimate.times import Draws, assumed_shares, band, ideal_seconds, kernel_seconds, normal
 from steptrace.estimate.work import Kernel, kernels_of, on_gpu
@@ -118,11 +118,11 @@ class StepDraws:
         timeline: the times of one step.
         launched: the kernels of a step.
         seconds: the time of each kernel in each draw [kernels, draws].
-        collectives: those of `steps` steps together.
+        collectives: the collectives of all `steps` steps.
         steps: number of steps in the simulated queue.
     """
 
-    timeline: Timeline
+    timeline: StepTimes
     launched: Sequence[_Launched]
     seconds: Draws
     collectives: Sequence[Collective]
@@ -146,7 +146,7 @@ def draws_of(followed: FollowedStep, gpu: Gpu, constants: Constants | None = Non
     sent = [collective_seconds(collective, followed.devices, gpu) for collective in collectives]
     timeline = simulate(order, seconds, launches, per_launch, sent)
     steps = followed.steps // _repeats(followed)
-    per_step = Timeline(*(value / steps for value in vars(timeline).values()))
+    per_step = StepTimes(*(value / steps for value in vars(timeline).values()))
     return StepDraws(per_step, launched, seconds, collectives, steps)
 
 
@@ -304,7 +304,7 @@ def _part_savings(drawn: StepDraws, baseline: StepDraws) -> Iterable[PartSaving]
         yield _part_saving(part, None, seconds - waits_after[part])
 
 
-def _waits(timeline: Timeline) -> dict[str, Draws]:
+def _waits(timeline: StepTimes) -> dict[str, Draws]:
     """The time that the GPU waits in a step, by cause. With the GPU's work this adds up to the step time."""
     without_syncs = np.maximum(timeline.gpu, timeline.host)
     return {
@@ -449,17 +449,17 @@ def _classes(works: Sequence[_Work], gpu: Gpu) -> Iterable[ClassWork]:
             launches=_round(sum(work.launched.calls * work.launched.kernel.launches for work in same)),
             share_pct=_round(100 * _total(same) / total) if total else 0.0,
             tested=all(_tested(work.launched.kernel, gpu) for work in same),
-            varies=kind != HOST_COPY and shipped().of(kind, format_, gpu).varies,
+            varies=kind != HOST_COPY and shipped().efficiency_of(kind, format_, gpu).varies,
         )
 
 
 def _tested(kernel: Kernel, gpu: Gpu) -> bool:
     """Whether estimates of its class and format were compared with published measurements."""
     without = kernel.kind == HOST_COPY or kernel.kind in NEVER_MEASURED
-    return not without and shipped().of(kernel.kind, kernel.format, gpu).tested
+    return not without and shipped().efficiency_of(kernel.kind, kernel.format, gpu).tested
 
 
-def _limit(timeline: Timeline, works: Sequence[_Work], gpu: Gpu) -> str:
+def _limit(timeline: StepTimes, works: Sequence[_Work], gpu: Gpu) -> str:
     """What limits the step in most draws; `undecided` if that differs between draws."""
     longer = np.maximum(timeline.gpu, timeline.host)
     exposed = timeline.exposed / timeline.step >= _MATTERS
@@ -482,7 +482,7 @@ def _bounds(works: Sequence[_Work], gpu: Gpu) -> dict[str, float]:
     for work in works:
         if work.launched.kernel.kind == HOST_COPY:
             continue
-        efficiency = shipped().of(work.launched.kernel.kind, work.launched.kernel.format, gpu)
+        efficiency = shipped().efficiency_of(work.launched.kernel.kind, work.launched.kernel.format, gpu)
         by_flop, by_bytes = ideal_seconds(work.launched.kernel, gpu)
         by_flop, by_bytes = (
             by_flop * effort(work.launched.kernel, gpu) / efficiency.arithmetic,

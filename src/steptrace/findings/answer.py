@@ -18,12 +18,12 @@ from steptrace.documents.answer import (
     NamedTime,
     NoVerdict,
     Outcome,
-    Reason,
     SameAnswer,
     SavedByClass,
     Speed,
     SyncsOfVariants,
     Tone,
+    WhyFaster,
 )
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.variant import VariantResult
@@ -97,7 +97,7 @@ def _shortest(study: Comparison) -> VariantResult | None:
     return min(shorter, key=lambda variant: times[variant.name], default=None)
 
 
-def _of_study(study: Comparison, reason: Reason | None) -> dict[str, Any]:
+def _of_study(study: Comparison, reason: WhyFaster | None) -> dict[str, Any]:
     """The parts of an answer that do not depend on whether it is measured or estimated."""
     return {
         "baseline": study.baseline,
@@ -197,13 +197,13 @@ def _no_verdict(study: Comparison, candidates: Sequence[VariantResult]) -> NoVer
     return "other"
 
 
-def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool) -> Reason | None:
+def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool) -> WhyFaster | None:
     """Why the chosen variant is faster than its baseline; None if it is the baseline, or if there is none."""
     baseline = None if chosen is None else study.variant(chosen.baseline)
     if chosen is None or baseline is None or baseline is chosen:
         return None
     fewer = _fewer(study, baseline, chosen, estimated=estimated)
-    reason = Reason(name=chosen.name, baseline=baseline.name, fewer=tuple(fewer), sync_source=study.sync_counts[0])
+    reason = WhyFaster(name=chosen.name, baseline=baseline.name, fewer=tuple(fewer), sync_source=study.sync_counts[0])
     if not estimated:
         return replace(reason, why=why(baseline, chosen))
     limits = {estimate.limited_by for estimate in baseline.estimates}
@@ -256,7 +256,7 @@ def _saved_gpu_work(chosen: VariantResult) -> dict[str, Any]:
     return {"gpu_saved_ms": pair.gpu_saved_ms, "gpu_classes": classes}
 
 
-def _syncs(study: Comparison, reason: Reason | None) -> SyncsOfVariants | None:
+def _syncs(study: Comparison, reason: WhyFaster | None) -> SyncsOfVariants | None:
     """The syncs of all variants; None where the reason names them, and all of them are covered."""
     has_syncs = reason is not None and reason.shows_counts and any(row.what == "syncs" for row in reason.fewer)
     not_covered = tuple(variant.name for variant in study.variants if variant.predicted_unknown)

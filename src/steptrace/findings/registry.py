@@ -61,7 +61,7 @@ def with_present_words(item: Finding) -> Finding:
 def claim_at_start(item: Finding) -> str:
     """A finding's claim at the start of a line, with a capital letter.
 
-    That of another version of steptrace stays as it is: it may begin with a name.
+    A claim that another version of steptrace wrote stays as it is: it may begin with a name.
     """
     words = _present_words(item)
     return item.claim if words is None else capitalised(words.claim)
@@ -75,7 +75,7 @@ def _present_words(item: Finding) -> Words | None:
 
 
 def words_of(item: Finding) -> Words:
-    """The sentences of a finding, made of its figures.
+    """The sentences of a finding, made from its figures.
 
     Args:
         item: a finding, such as one read from summary.json.

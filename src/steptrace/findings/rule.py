@@ -73,7 +73,7 @@ _Subject = TypeVar("_Subject")
 
 
 def advise(to_do: str, *more: str) -> tuple[str, ...]:
-    """An advice: what to do in one sentence, then what else there is to know."""
+    """An advice: what to do in one sentence, then further facts."""
     return (to_do, *more)
 
 
@@ -85,7 +85,7 @@ class Words:
         claim: what is the case. It begins with a small letter and has no full stop, so that it can stand behind a
             variant's name; a name at its beginning is in backticks.
         evidence: the figures behind it.
-        advice: what to do in one sentence, then what else there is to know; empty if the rule's advice needs nothing
+        advice: what to do in one sentence, then further facts; empty if the rule's advice needs nothing
             more.
         counter_check: what would show that the claim is wrong; None if the rule's needs nothing more.
     """
@@ -123,7 +123,7 @@ class Threshold:
 
     Attributes:
         value: the limit.
-        source: who gives it; "ours" where no other tool does.
+        source: the tool or paper that gives it; "ours" if it is our own.
         unit: `share` of 1, `ns`, `B`, or empty for a number.
     """
 
@@ -150,7 +150,7 @@ class Rule(Generic[FiguresT]):
         condition: when it fires; names of thresholds in braces stand for their values.
         thresholds: the limits in the condition, by name.
         source: where a condition without thresholds comes from, or what their sources leave open.
-        advice: what to do in general, in one sentence, then what else there is to know.
+        advice: what to do in general, in one sentence, then further facts.
         counter_check: what would show that the claim is wrong.
         in_trace: finds it in one trace.
         in_ranks: finds it in the traces of several ranks.

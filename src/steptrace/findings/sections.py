@@ -26,7 +26,7 @@ def differing_section(study: Comparison) -> str | None:
 
 
 def hidden_section(study: Comparison) -> SectionTimes | None:
-    """The section that tells variants apart whose step times cannot be told apart; None where there is none."""
+    """The section that shows a difference between variants whose whole steps show none; None without one."""
     section = differing_section(study)
     steps = study.step_times_ms
     close = [variant for variant in _alike(study) if section is not None and section in _sections(variant)]

@@ -89,7 +89,7 @@ def launch(
         elif child.poll() is None and process.is_at_time_limit:
             _interrupt(child, [signal.SIGTERM])
         if child.poll() is not None and settings.mode == "capture":
-            children.spare()  # the program has ended by itself, and may have started a service that goes on
+            children.spare()  # the program has ended without us, and may have left a service running
     return process.launched()
 
 

@@ -43,7 +43,7 @@ from steptrace.run_folder import RUN_FILE, marks_of, read_status, write_document
 from steptrace.tasks import read_task
 
 _POLL_S: Final = 0.05
-#: The file in a job's folder with the message by which its process has ended; there is none if the process had none.
+#: The file in a job's folder with the message that its process ended with, if it had one.
 _MESSAGE_FILE: Final = "message.txt"
 #: Seconds after which a wait for devices is mentioned; each next mention comes after twice as long.
 _LONG_WAIT_S: Final = 5.0

@@ -58,7 +58,7 @@ class VariantRun:
 
     @property
     def cwd(self) -> Path | None:
-        """The folder in which it starts; None: that of this process."""
+        """The folder in which it starts; None: this process's folder."""
         return Path(self.config.program.cwd).resolve() if isinstance(self.config, CommandConfig) else None
 
     @property

@@ -47,7 +47,7 @@ def _train(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     ranks = ranks_of(config)
     with process_group(config, ranks):
-        # A function by itself, so that the model is freed before the group ends.
+        # A separate function, so that the model is freed before the group ends.
         _train_ranks(config, config.seed + options.repeat, ranks)
     return 0
 

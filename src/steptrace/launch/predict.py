@@ -63,7 +63,7 @@ def predict(probe: Probe) -> Phases:
     by_step: list[int] = []
     warmup: list[int] = []
     counters = StepCounters(syncs.paused)
-    complete = Prediction.of(syncs)
+    complete = Prediction.so_far(syncs)
     warmup_left, steps = settings.warmup, settings.steps
     is_period_known = False
     may_grow = settings.longest_period > 1  # branches on a step counter may ask for more steps
@@ -94,7 +94,7 @@ def predict(probe: Probe) -> Phases:
             else:
                 by_step.append(syncs.total - before)
                 syncs.step_ends()
-                complete = Prediction.of(syncs)
+                complete = Prediction.so_far(syncs)
                 if not is_period_known and (counters.watched_enough or len(by_step) == steps):
                     is_period_known = True
                     counters.counters_known()

@@ -113,7 +113,7 @@ def require_steps(launched: Launched) -> None:
     failed = next((rank.error for rank in launched.ranks if rank.state == "failed"), None)
     if failed is None and launched.ranks:
         return
-    if failed is None and launched.interrupted:  # no advice: it did what it was told
+    if failed is None and launched.interrupted:  # no advice: it ended as it was asked to
         if launched.stopped == Stop("signal", signal=signal.SIGINT):
             raise KeyboardInterrupt
         raise LaunchError("no step was timed before that", where=ended(launched))

@@ -145,7 +145,7 @@ def _attended(call: _Call, order: Sequence[int]) -> Tensor:
     """The result of the first form of attention that is switched on and takes the tensors.
 
     Raises:
-        RuntimeError: there is none. The message is PyTorch's.
+        RuntimeError: no form fits. The message is PyTorch's.
     """
     for number in order:
         backend = _BACKENDS.get(number)

@@ -255,7 +255,7 @@ class _Context:
         return uncompiled
 
     def _in_units(self, units: Sequence[nn.Module], function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call a function whose compiled code is that of each of these modules, between the hooks of FSDP."""
+        """Call a function that runs the compiled code of each of these modules, between the hooks of FSDP."""
         with ExitStack() as stack:
             for unit in units:
                 before = unit.__dict__.get("forward")
@@ -286,7 +286,7 @@ class _Context:
 
 
 def _put_back(module: nn.Module, forward: Callable[..., Any] | None) -> None:
-    """Give a module its own `forward` again; None: that of its class."""
+    """Give a module its earlier `forward` again; None: the `forward` of its class."""
     if forward is None:
         del module.forward
     else:
@@ -310,7 +310,9 @@ class _Kinds:
         """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first."""
         recorder, dynamic = self._recorder, self._options.get("dynamic")
         settings: tuple[object, ...] = (self._options.get("mode"), str(self._options.get("options") or {}), dynamic)
-        guarded = recorder.guarded_code.setdefault((*settings, code_of(target)), CompiledKinds.of(target, dynamic))
+        guarded = recorder.guarded_code.setdefault(
+            (*settings, code_of(target)), CompiledKinds.of_target(target, dynamic)
+        )
         with recorder.paused():
             compiled, failed = guarded.fitting(target, args, kwargs)
             key, alike, elements = _signature(target, args, kwargs)

@@ -20,7 +20,7 @@ from steptrace.documents.compilations import Recompiled
 from steptrace.engine.compilations import guard_of, shortened
 from steptrace.engine.frames import LOOK_PAST, trace_file_name
 
-#: Dynamo's kinds of guards whose values are compared, and what of a value counts.
+#: Dynamo's kinds of guards whose values are compared, and which part of a value is compared.
 _LENGTHS: Final = ("SEQUENCE_LENGTH", "DICT_LENGTH")
 _CONSTANTS: Final = ("CONSTANT_MATCH", "EQUALS_MATCH")
 _IDENTITIES: Final = ("ID_MATCH", "FUNCTION_MATCH")
@@ -171,7 +171,7 @@ class CompiledKinds:
     _varying: set[tuple[str, int | None]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, target: Any, dynamic: bool | None) -> "CompiledKinds":  # noqa: FBT001 - as PyTorch's
+    def of_target(cls, target: Any, dynamic: bool | None) -> "CompiledKinds":  # noqa: FBT001 - as PyTorch's
         """No compilations yet of this module or function."""
         code = code_of(target)
         if not isinstance(code, CodeType):
@@ -288,7 +288,7 @@ class _OfTensor(NamedTuple):
     marked: frozenset[int]
 
     @classmethod
-    def of(cls, tensor: Tensor) -> "_OfTensor":
+    def from_tensor(cls, tensor: Tensor) -> "_OfTensor":
         marked = getattr(tensor, "_dynamo_dynamic_indices", ()) or ()
         strides = tuple(map(int, tensor.stride())) if tensor.layout is torch.strided else ()
         fixed = tensor.dtype, str(tensor.device), tensor.requires_grad, tensor.dim(), tensor.layout
@@ -314,7 +314,7 @@ def _reader(guard: Guard) -> Callable[[_Scope], Any]:
 
 def _compared(kind: str, value: Any) -> Any:
     if kind == _TENSOR:
-        return _OfTensor.of(value) if isinstance(value, Tensor) else type(value)
+        return _OfTensor.from_tensor(value) if isinstance(value, Tensor) else type(value)
     if kind in _LENGTHS:
         return len(value)
     if kind in _IDENTITIES:

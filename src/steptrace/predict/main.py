@@ -133,7 +133,7 @@ def _predict_step(config: TrainingConfig, rank: Rank, path: Path, driver: Driver
                 next_step=fault_report(error)
                 or "try it on CUDA or the CPU; a step that runs there but not here is a gap of the prediction",
             ) from error
-        complete = dataclasses.replace(Prediction.of(syncs), branches=tuple(branches))
+        complete = dataclasses.replace(Prediction.so_far(syncs), branches=tuple(branches))
         return dataclasses.replace(complete, by_step=tuple(by_step) if len(by_step) > 1 else ())
 
 

@@ -27,7 +27,7 @@ class Allocator:
         peak: the most allocated bytes since the prediction's last `reset_peak`.
         program_peak: the same since the program's last `torch.cuda.reset_peak_memory_stats()`.
         reserved: what the allocator has taken from the device and keeps for later tensors, without its fragmentation.
-        program_reserved_peak: the most of that, as `program_peak`.
+        program_reserved_peak: the highest of these, as `program_peak`.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ from steptrace.torch_names import losses_of, missing, private
 
 _one_at_a_time = threading.Lock()
 _OURS = f"{Path(__file__).parent}/"
-#: The label of a step in a program that profiles itself: one of its own for each step, which says nothing of a place.
+#: The label of a step in a program that profiles itself: it differs in each step, so it says nothing about a place.
 _PROFILER_STEP = "ProfilerStep#"
 #: The result of a feature's `set_up`.
 _SetUp = TypeVar("_SetUp", bound=Replacements | AbstractContextManager[Replacements])

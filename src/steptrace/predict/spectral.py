@@ -96,7 +96,7 @@ def _to_real(values: Tensor, axes: _Axes, norm: str | None, *, forward: bool, se
 
 
 def _transform(function: Callable[..., Tensor], kind: Callable[..., Tensor], default: Any, **options: bool) -> Any:
-    """The function, with an answer of its own for 16-bit numbers on the GPU."""
+    """The function, with a separate result for 16-bit numbers on the GPU."""
 
     @wraps(function)
     def transform(input: Tensor, s: Any = None, dim: Any = default, norm: str | None = None, **named: Any) -> Tensor:

@@ -317,7 +317,7 @@ class Syncs:
         """
         from steptrace.estimate.step import FollowedStep, estimate_step  # imports numpy, as nothing here needs before
 
-        prediction = Prediction.of(self)
+        prediction = Prediction.so_far(self)
         followed = FollowedStep(
             operators=prediction.operator_calls,
             syncs=prediction.total,
@@ -690,7 +690,7 @@ class Prediction:
     awaited: tuple[AwaitedBranch, ...] = ()
 
     @classmethod
-    def of(cls, syncs: Syncs) -> "Prediction":
+    def so_far(cls, syncs: Syncs) -> "Prediction":
         """Freeze what has been predicted so far, naming files as a trace of the program does."""
         return cls(
             total=syncs.total,
@@ -731,5 +731,5 @@ def predicted(syncs: Syncs) -> "PredictedStep":
     from steptrace.documents.base import convert
     from steptrace.documents.prediction import predicted_step
 
-    followed = replace(Prediction.of(syncs), by_step=syncs.by_step())
+    followed = replace(Prediction.so_far(syncs), by_step=syncs.by_step())
     return predicted_step([convert(followed.to_json(), probe.Prediction)])

@@ -317,7 +317,7 @@ def map_tensors(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def refresh(tensor: VirtualTensor) -> None:
-    """Update size and strides after an operator has changed those of the CPU tensor inside."""
+    """Update size and strides after an operator has changed them in the CPU tensor inside."""
     inner = tensor._inner
     if tensor.shape != inner.shape or tensor.stride() != inner.stride():
         SET_DATA(tensor, VirtualTensor(inner, tensor.gpu))

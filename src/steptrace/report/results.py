@@ -7,7 +7,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Change, ComparedResults, VariantChange
 from steptrace.markdown import clean, table
-from steptrace.report.charts.lines import Line, lines, measured_point, scale_of
+from steptrace.report.charts.lines import Series, lines, measured_point, scale_of
 from steptrace.report.page.markup import breakable, definitions, page, render
 from steptrace.report.page.section import Explained, note, section, subheading, wide_picture
 from steptrace.report.page.table import text_table
@@ -104,7 +104,7 @@ def chart(compared: ComparedResults) -> Explained:
         return Explained("")
     names = dict.fromkeys(name for result in compared.results for name, times in result.step_ms.items() if times)
     series = [
-        Line(fmt.variant(name), [measured_point(result.step_ms.get(name)) for result in compared.results])
+        Series(fmt.variant(name), [measured_point(result.step_ms.get(name)) for result in compared.results])
         for name in list(names)[:_MOST_LINES]
     ]
     scale = scale_of(series)

@@ -183,7 +183,7 @@ _PLAIN: Final[dict[str, Callable[..., Any]]] = {
 def _bounded(size: int) -> Iterator[None]:
     """Let this process have only so much more memory as reading a file of this size can need.
 
-    A few bytes of a pickle can ask for any amount. Where the system knows no such limit, there is none.
+    A few bytes of a pickle can ask for any amount. Systems without such a limit read without one.
     """
     try:
         import resource

@@ -36,7 +36,7 @@ _Key = tuple[str, str | None, bool, tuple[str, _Function] | None]
 
 
 def same_file(name: str, other: str) -> bool:
-    """Whether two names can be those of one file: they are equal, or one is the end of the other."""
+    """Whether two names can belong to one file: they are equal, or one is the end of the other."""
     a, b = name.split("/"), other.split("/")
     shared = min(len(a), len(b))
     return a[-shared:] == b[-shared:]

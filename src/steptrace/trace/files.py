@@ -121,7 +121,7 @@ _MORE_METADATA: Final = re.compile(rb'\s*+,\s*+".*\}\s*\Z', re.DOTALL)
 _KEY_BYTES: Final = 64
 #: What stands between events.
 _SEPARATORS: Final = b" \t\r\n,"
-#: A value in the place of an event, which is none.
+#: A value that stands in an event's place and is no event.
 _NO_EVENT: Final = re.compile(
     rb'(?:null|true|false|-?\d[-+.\deE]*+|"(?:[^"\\]|\\.)*+"|\[\s*+\])(?=\s*+[,\]])', re.DOTALL
 )
@@ -453,7 +453,7 @@ def _unpacked(file: BinaryIO, beginning: bytes) -> Iterator[BinaryIO]:
             beginning = unpacked.read(2)
             unpacked.seek(0)
         except _UNREADABLE:
-            beginning = b""  # who reads it learns why
+            beginning = b""  # the reader of the trace reports why
         if beginning != b"\x1f\x8b":
             yield unpacked
             return
@@ -497,7 +497,7 @@ def _only_trace(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
 
 
 def _is_file(name: str) -> bool:
-    """Whether a name in an archive is a file's that someone put there: macOS adds files of its own."""
+    """Whether a name in an archive belongs to a file that the user packed: macOS adds hidden files."""
     file = name.rsplit("/", 1)[-1]
     return bool(file) and not file.startswith(".") and not name.startswith("__MACOSX/")
 

@@ -73,7 +73,7 @@ def mend(text: bytes, *, whole: bool = True) -> tuple[bytes, int]:
             _DECODER.raw_decode(match["list"].decode(errors="replace"))
         except ValueError:
             count += 1
-            return match["key"] + b"[]"  # which of its quotation marks end a text cannot be told
+            return match["key"] + b"[]"  # nothing says which of its quotation marks end a text
         return match[0]
 
     text = _LIST.sub(readable, text)

@@ -119,7 +119,7 @@ _STREAM_WAIT_EVENT = re.compile(r"^(?:\w+@)?[a-z]+StreamWaitEvent\Z")
 _RUNTIME = re.compile(r"^(?:(\w+)_(?:runtime|driver)|[Rr]untime)\Z")
 #: Runtimes whose waiting calls are known.
 _KNOWN_RUNTIMES = frozenset({"cuda", "hip", "xpu"})
-#: PyTorch's module of a runtime's device, where it has one of its own.
+#: PyTorch's module for the devices of a runtime, if it has one.
 _MODULES = {
     "cuda": "torch.cuda",
     "hip": "torch.cuda",

@@ -146,7 +146,7 @@ def _raise_unread(
     if any(phase == "X" and _is_known(category) for phase, category in counts):
         return
     others = {key: count for key, count in counts.items() if key[0] != _METADATA}
-    # Events that take time are named; if there are none, all others.
+    # Events that take time are named, or without any, all others.
     found = unread or others
     if not found:
         return
@@ -173,7 +173,7 @@ def _what(unread: Iterable[tuple[str, str]]) -> str:
 def _runtimes(counts: Iterable[tuple[str, str]]) -> frozenset[str]:
     """The runtimes whose calls there are, by the phases and categories of the events.
 
-    That of Ascend's devices is among them, although its calls have no category and are not read.
+    The runtime of Ascend's devices is among them, although its calls have no category and are not read.
     """
     runtimes = {runtime for phase, category in counts if phase == "X" and (runtime := runtime_of(category))}
     return frozenset(runtimes | {"npu" for _, category in counts if is_of_npu(category)})

@@ -393,7 +393,7 @@ def _of_one_launch(correlation: Ints, rows: Ints, following: Ints) -> Ints:
 
 
 def _next_launch(correlation: Ints) -> Ints:
-    """The next activity of another launch behind each one, the last activity where there is none."""
+    """For each activity the next one of another launch, or the last activity if there is no such one."""
     last = len(correlation) - 1
     changes = np.append(np.flatnonzero(np.diff(correlation)) + 1, last)
     return changes[np.minimum(np.searchsorted(changes, np.arange(last + 1), side="right"), len(changes) - 1)]

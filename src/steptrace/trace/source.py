@@ -221,7 +221,7 @@ def _frames_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[Ints, Ints
 
 
 def site_frames(trace: Trace, innermost: Ints) -> Ints:
-    """From each frame outwards, the first that is neither PyTorch's nor the pipeline's own; -1 if there is none.
+    """For each frame the first one, going outwards, that is neither PyTorch's nor ours; -1 without one.
 
     The search ends at the pipeline's own code: frames outside it only started it. A file with the name of a standard
     library module is used only as a last resort.

@@ -12,11 +12,11 @@ from steptrace.documents.answer import (
     LineOfLaunches,
     NamedTime,
     NoVerdict,
-    Reason,
     SameAnswer,
     SectionTimes,
     Speed,
     SyncsOfVariants,
+    WhyFaster,
 )
 from steptrace.documents.equivalence import EquivalenceStatus
 from steptrace.documents.variant import RatioToBaseline
@@ -221,7 +221,7 @@ def reason_of(answer: Answer) -> str:
     return text or _saved_gpu_work(reason) or _fewer(reason)
 
 
-def _saved_gpu_work(reason: Reason) -> str:
+def _saved_gpu_work(reason: WhyFaster) -> str:
     """How much GPU work the variant saves, and by which kernels; empty where that is not the larger part."""
     if reason.gpu_saved_ms is None:
         return ""
@@ -232,7 +232,7 @@ def _saved_gpu_work(reason: Reason) -> str:
     return f"{text}, most of it in {fmt.enumeration(kinds)}." if kinds else f"{text}."
 
 
-def _fewer(reason: Reason) -> str:
+def _fewer(reason: WhyFaster) -> str:
     """What the variant has fewer of, and whether it limits the baseline; empty if it has fewer of nothing."""
     words = [
         f"{fmt.count(row.now)} {reason.sync_source + ' ' if row.what == 'syncs' else ''}{row.what} per step instead of "

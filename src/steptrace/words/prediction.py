@@ -20,7 +20,7 @@ def predicted_in_words(prediction: PredictedStep, verb: str = "", notes: Sequenc
     Args:
         prediction: what was predicted.
         verb: what follows the number, with a space before it.
-        notes: what else the parentheses hold.
+        notes: further notes for the parentheses.
     """
     by_step = prediction.by_step
     counted = [f"{count(sum(by_step))} in {len(by_step)} steps"] if len(set(by_step)) > 1 else []
@@ -88,7 +88,7 @@ def awaited_in_words(branch: AwaitedBranch, followed: int | None) -> str:
 
 
 def most_first(sites: Sequence[PredictedSync]) -> list[PredictedSync]:
-    """The sites by line, the line with most syncs first, else as the step comes to them."""
+    """The sites by line, the line with most syncs first; lines with equally many in the order of the step."""
     by_line: dict[str, float] = defaultdict(float)
     for site in sites:
         by_line[place_in_words(site)] += site.count_per_step

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.answer import Counted, Fewer, Reason
+from steptrace.documents.answer import Counted, Fewer, WhyFaster
 from steptrace.documents.overview import part_name
 from steptrace.documents.variant import Saving, Why
 
@@ -14,7 +14,7 @@ _MOST_KERNELS: Final = 2
 _NEARLY_ALL: Final = 0.95
 
 
-def why_in_words(reason: Reason) -> str:
+def why_in_words(reason: WhyFaster) -> str:
     """The largest part of the difference, with what stands behind it; empty where no profile says it."""
     if reason.why is None or not reason.why.shorter:
         return ""
@@ -30,7 +30,7 @@ def why_in_words(reason: Reason) -> str:
     return f"{text}."
 
 
-def _counted(reason: Reason, what: Counted) -> Fewer | None:
+def _counted(reason: WhyFaster, what: Counted) -> Fewer | None:
     return next((row for row in reason.fewer if row.what == what), None)
 
 
@@ -41,37 +41,37 @@ def _of_the_saving(largest: Saving, reasons: Why) -> str:
     return f" ({fmt.share(largest.ns / reasons.saved_ns)} of the difference)"
 
 
-def _kernels(largest: Saving, _: Reason) -> str:
+def _kernels(largest: Saving, _: WhyFaster) -> str:
     text = f"its GPU kernels take {fmt.duration_ns(largest.ns)} less per step"
     named = [f"`{kernel.name}` {fmt.duration_ns(kernel.ns)}" for kernel in largest.kernels[:_MOST_KERNELS]]
     return f"{text}, most of it in {fmt.enumeration(named)}" if named else text
 
 
-def _host(largest: Saving, reason: Reason) -> str:
+def _host(largest: Saving, reason: WhyFaster) -> str:
     text = f"the GPU waits {fmt.duration_ns(largest.ns)} less per step for the host to launch work"
     fewer = _counted(reason, "kernels")
     return text if fewer is None else f"{text}: {fmt.count(fewer.now)} kernels instead of {fmt.count(fewer.before)}"
 
 
-def _syncs(largest: Saving, reason: Reason) -> str:
+def _syncs(largest: Saving, reason: WhyFaster) -> str:
     text = f"the GPU is idle {fmt.duration_ns(largest.ns)} less per step after syncs"
     fewer = _counted(reason, "syncs")
     return text if fewer is None else f"{text}: {fmt.plural(fewer.now, 'sync')} instead of {fmt.count(fewer.before)}"
 
 
-def _data(largest: Saving, _: Reason) -> str:
+def _data(largest: Saving, _: WhyFaster) -> str:
     return f"the GPU waits {fmt.duration_ns(largest.ns)} less per step for data"
 
 
-def _host_data(largest: Saving, _: Reason) -> str:
+def _host_data(largest: Saving, _: WhyFaster) -> str:
     return f"the host waits {fmt.duration_ns(largest.ns)} less per step for data"
 
 
-def _of_any_part(largest: Saving, _: Reason) -> str:
+def _of_any_part(largest: Saving, _: WhyFaster) -> str:
     return f"{part_name(largest.part)} takes {fmt.duration_ns(largest.ns)} less per step"
 
 
-_OF_PART: Final[Mapping[str, Callable[[Saving, Reason], str]]] = {
+_OF_PART: Final[Mapping[str, Callable[[Saving, WhyFaster], str]]] = {
     "compute": _kernels,
     "idle_host": _host,
     "idle_sync": _syncs,

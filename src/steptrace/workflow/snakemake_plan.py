@@ -204,7 +204,7 @@ class SnakemakePlan:
 
     @cached_property
     def own_gpus(self) -> list[str]:
-        """The text of the user's gpus.toml; empty if there is none."""
+        """The text of the user's gpus.toml; empty without that file."""
         return [Path("gpus.toml").read_text(encoding="utf-8") if Path("gpus.toml").is_file() else ""]
 
     def study(self, wildcards: Any) -> str:
@@ -213,12 +213,12 @@ class SnakemakePlan:
 
     @property
     def estimate_gpus(self) -> str:
-        """The option that names the GPUs to estimate for; empty if there are none."""
+        """The option that names the GPUs to estimate for; empty without any."""
         return shlex.join(["--gpu", *self.plan.settings.estimate_gpus]) if self.plan.settings.estimate_gpus else ""
 
     @property
     def predicted_gpu(self) -> str:
-        """The option that names the GPU of predictions, the first of those to estimate for; empty if there are none."""
+        """The option that names the GPU of predictions, the first of the GPUs to estimate for; empty without any."""
         gpus = self.plan.settings.estimate_gpus
         return shlex.join(["--for-gpu", gpus[0]]) if gpus else ""
 

@@ -78,7 +78,7 @@ class BooleanMaskLoss(nn.Module):
 class SecondNonzeroLoss(BooleanMaskLoss):
     """As the baseline, with a second `nonzero` of the same mask right after the first one.
 
-    It answers what the first wait is made of. The same operator on the same values waits far shorter the second time,
+    It shows what the first wait consists of. The same operator on the same values waits far shorter the second time,
     because nothing is queued before it any more: the first wait is for the queue, not for `nonzero`.
     """
 

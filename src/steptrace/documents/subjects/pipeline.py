@@ -35,7 +35,7 @@ class PipelineStage(Row, frozen=True):
     ]
     ideal_bubble: Annotated[
         float | None,
-        column("Ideal bubble", "That of equal stages; null without microbatches.", "share", kind="share"),
+        column("Ideal bubble", "The share with equal stages; null without microbatches.", "share", kind="share"),
     ]
 
 

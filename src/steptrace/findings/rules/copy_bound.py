@@ -73,7 +73,7 @@ RULE: Final = Rule(
     "half of that; severe from {high} on",
     thresholds={"least": DATA_MODERATE, "high": DATA_HIGH},
     advice=advise(
-        "Copy the next batch on a stream of its own while this one trains, in a smaller type, and leave values on "
+        "Copy the next batch on a separate stream while this one trains, in a smaller type, and leave values on "
         "the device.",
     ),
     counter_check="Train on one batch kept on the device: its step time is that without copies.",

@@ -21,7 +21,7 @@ _LEAST: Final = Threshold(
 )
 
 
-class Guard(Document, frozen=True, kw_only=True):
+class FailedGuard(Document, frozen=True, kw_only=True):
     """A guard that failed."""
 
     kind: Annotated[GuardKind, field("What it holds, as a code.")]
@@ -40,7 +40,7 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
     compilations: Annotated[int, field("How often it was compiled.")]
     compile_ns: Annotated[float, field("The time of these compilations.")]
     limit_reached: Annotated[bool, field("Whether PyTorch stopped compiling it again.")]
-    guards: Annotated[tuple[Guard, ...], field("The guards that failed, the most frequent first.")]
+    guards: Annotated[tuple[FailedGuard, ...], field("The guards that failed, the most frequent first.")]
 
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
@@ -76,7 +76,7 @@ def _figures(window: Window, function: CompiledFunctionRow, rows: Sequence[Recom
         compile_ns=function.compile_ns,
         limit_reached=function.limit_reached,
         guards=tuple(
-            Guard(kind=row.kind, guard=row.guard, file=row.file, line=row.line, recompilations=row.recompilations)
+            FailedGuard(kind=row.kind, guard=row.guard, file=row.file, line=row.line, recompilations=row.recompilations)
             for row in rows[:_MOST_NAMED]
         ),
     )

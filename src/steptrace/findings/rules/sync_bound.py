@@ -1,4 +1,4 @@
-"""A sync that costs time by itself."""
+"""A sync that costs time."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final

@@ -1,4 +1,4 @@
-"""Ranks wait for each other in collectives, and that is no single rank's doing."""
+"""Ranks wait for each other in collectives, and no single rank is the cause."""
 
 from collections.abc import Iterator
 from statistics import mean, median

@@ -38,7 +38,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class Series:
     """A line's name and its points, one for each column; None where it was not measured."""
 
     name: str
@@ -59,14 +59,14 @@ def measured_point(times: StepTimes | None, prefix: str = "") -> Point | None:
     return Point(times.value, ends, f"{prefix}{fmt.duration_ms(times.value)}")
 
 
-def scale_of(series: Sequence[Line]) -> Scale | None:
+def scale_of(series: Sequence[Series]) -> Scale | None:
     """The vertical axis that shows all points and their intervals; None without a positive value."""
     points = [point for line in series for point in line.points if point is not None]
     values = [value for point in points for value in (point.value, *(point.ends or ())) if value > 0]
     return Scale.showing(values) if values else None
 
 
-def lines(columns: Sequence[str], series: Sequence[Line], scale: Scale, alt: str) -> Markup:
+def lines(columns: Sequence[str], series: Sequence[Series], scale: Scale, alt: str) -> Markup:
     """The lines, with a column for each value that they go over, evenly apart.
 
     Args:

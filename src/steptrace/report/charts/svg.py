@@ -32,7 +32,7 @@ _LAPTOP: Final = 1050.0
 _PHONE: Final = 280.0
 _LETTER: Final = 6.4
 _MARGINS: Final = 8.0
-#: A label of which fewer letters can be read tells nothing.
+#: A label that is cut to fewer letters than this is left out.
 _LEAST_LETTERS: Final = 6
 
 Point = tuple[float, float]

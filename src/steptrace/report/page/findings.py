@@ -26,7 +26,7 @@ _UNPRICED: Final = ABOUT_THE_METHOD | {ANSWER, PREDICTED_SYNCS}
 
 @dataclass(frozen=True)
 class _Shared:
-    """A finding that several variants have in common, told of the one where it costs most.
+    """A finding that several variants share, shown for the variant where it costs most.
 
     Attributes:
         variants: the variants that the claim is about as it stands; empty for a trace's finding.
@@ -77,7 +77,7 @@ class _Group:
 
 
 def findings(items: Sequence[Finding]) -> Html:
-    """Findings in the order given, those about the method last; those of one rule and advice stand together."""
+    """Findings in the order given, findings about the method last, those of one rule and advice together."""
     by_advice: dict[tuple[str, str, str], list[Finding]] = {}
     for item in sorted(map(with_present_words, items), key=lambda item: item.rule in ABOUT_THE_METHOD):
         by_advice.setdefault((item.rule, item.advice, item.counter_check), []).append(item)

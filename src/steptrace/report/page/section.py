@@ -22,7 +22,7 @@ Parts = Sequence[Explained]
 
 
 def note(text: str) -> Explained:
-    """A sentence as a paragraph of its own."""
+    """A sentence as a paragraph."""
     return Explained(Html('<p class="note">{}</p>').format(inline_code(text)))
 
 

@@ -31,7 +31,7 @@ class PartChange:
 
     @property
     def tooltip(self) -> str:
-        """Its name, by how much it is longer, and the range of that."""
+        """Its name, by how much it is longer, and the interval of that difference."""
         text = f"{self.name}: {fmt.signed_ns(self.ns)}"
         return text if self.range_ is None else f"{text} ({' to '.join(map(fmt.signed_ns, self.range_))})"
 

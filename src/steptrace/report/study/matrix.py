@@ -10,7 +10,7 @@ from steptrace.documents.estimate import PairedDifference
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import estimate_of, estimated_gpus, leads
 from steptrace.findings.sections import LEAST_RATIO, matrix_section, turn
-from steptrace.report.charts.lines import Line, Point, lines, measured_point, scale_of
+from steptrace.report.charts.lines import Point, Series, lines, measured_point, scale_of
 from steptrace.report.page.markup import Html, breakable
 from steptrace.report.page.section import wide_picture
 from steptrace.report.page.table import text_table
@@ -95,7 +95,7 @@ def _at(study: Comparison, entry: str, cell: Mapping[str, str]) -> VariantResult
 def _picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapping[str, str]) -> Html:
     entries = _entries(study)[:_MOST_LINES]
     series = [
-        Line(entry, [_point(study, _at(study, entry, {**fixed, across: v})) for v in columns]) for entry in entries
+        Series(entry, [_point(study, _at(study, entry, {**fixed, across: v})) for v in columns]) for entry in entries
     ]
     scale = scale_of(series)
     if scale is None:
@@ -119,7 +119,7 @@ def _saved_picture(study: Comparison, across: str, columns: Sequence[str], fixed
         row = [_difference(_at(study, entry, {**fixed, across: value}), gpu) for value in columns]
         points = [None if pair is None else _saved_point(pair, across, v) for pair, v in zip(row, columns, strict=True)]
         if any(point is not None for point in points):
-            series.append(Line(entry, points))
+            series.append(Series(entry, points))
             notes.append(_from_where(entry, row, columns, across))
     scale = scale_of(series)
     if scale is None:
@@ -188,7 +188,7 @@ def _section_picture(study: Comparison, across: str, columns: Sequence[str], fix
     rows = {entry: [_at(study, entry, {**fixed, across: value}) for value in columns] for entry in entries}
     if section is None:
         return Html("")
-    series = [Line(entry, [_section_point(cell, section) for cell in row]) for entry, row in rows.items()]
+    series = [Series(entry, [_section_point(cell, section) for cell in row]) for entry, row in rows.items()]
     scale = scale_of(series)
     if scale is None:
         return Html("")

@@ -69,7 +69,7 @@ def _pieces(variant: VariantResult, ms: float) -> list[Piece]:
 
 
 def _is_whole(variant: VariantResult) -> bool:
-    """Whether nothing says what its step is made of."""
+    """Whether nothing is known about the parts of its step."""
     return variant.overview is None or not sum(variant.overview.of_step.values())
 
 

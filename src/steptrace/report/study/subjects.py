@@ -71,7 +71,7 @@ class _VariantRow:
         variant: the variant's name.
         row: the row.
         steps: how many steps its sums are over; 0 if that is not known.
-        runs: how many runs the trace is made of.
+        runs: how many runs the trace combines.
     """
 
     variant: str
