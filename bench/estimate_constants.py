@@ -24,6 +24,7 @@ import itertools
 import math
 import re
 import statistics
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,16 +40,20 @@ import kernels_of_traces
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.documents.prediction import PredictedStep
 from steptrace.estimate.collectives import FILE as COLLECTIVES
-from steptrace.estimate.constants import FILE, PRODUCTS, Constants, parse
+from steptrace.estimate.constants import FILE, PRODUCTS, AttentionLosses, Constants, parse
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.kernel_classes import ATTENTION, DEPTHWISE, ELEMENTWISE, HOST_COPY, NEVER_MEASURED, STRIDED
-from steptrace.estimate.tiles import ATTENTION_LOSSES, AttentionLosses, attention_effort, effort
+from steptrace.estimate.tiles import attention_effort, effort
 from steptrace.estimate.times import GROWS_S, ideal_seconds, kernel_seconds
 from steptrace.estimate.traced_operator import dense, flop
-from steptrace.estimate.work import Kernel, kernels_of
+from steptrace.estimate.work import Kernel, kernels_of, on_gpu
 
 Array = NDArray[np.float64]
+#: What attention loses, by family of GPUs.
+Losses = Mapping[str, AttentionLosses]
+#: The family whose kernels stand for those of older GPUs.
+OLDER: Final = "fed by warps"
 
 P100: Final = Gpu(
     name="P100",
@@ -67,14 +72,17 @@ AICONFIGURATOR: Final = {
 A100_SXM_GBS: Final = 2039.0
 #: Bytes of an element of 16 bit.
 ITEM_16: Final = 2
+#: Threads of a block that writes a token's keys and values into a cache, at most, and of a multiprocessor.
+MOST_THREADS: Final = 512
+THREADS_OF_SM: Final = 2048
+#: PyTorch's operator for the attention that is fastest on a GPU.
+FASTEST: Final = "_scaled_dot_product_cudnn_attention"
 #: The power of `steptrace.estimate.times`: a kernel near both limits.
 POWER: Final = 2.3
 #: Measuring one call takes 0.03 to 0.06 ms itself in NeuSight's data, which is too large a part of shorter kernels.
 SHORTEST_MS: Final = 0.2
 #: Kernels that take less are mostly launch and measuring.
 LONG_S: Final = 50e-6
-#: How far a constant of `steptrace.estimate.tiles` may lie from the script's: they are rounded by hand.
-ROUNDED: Final = 0.1
 #: No GPU that can be named runs products by kernels of that generation, which are all that the library has for a P100.
 OLD: Final = "maxwell"
 #: So many kernels are needed to say how their share grows with size.
@@ -87,34 +95,70 @@ MOST_KERNELS: Final = 4000
 #: many GPUs.
 PRIOR_SPREAD: Final = {"within": 0.07, "between": 0.15}
 PRIOR_GPUS: Final = 2
+#: Where fits of how a cache is written begin.
+WRITES: Final = (0.7, 3.0)
 #: Standard deviation of the logarithm of a step's time that the classes' shares do not explain, as the fit begins.
 STEP_NOISE: Final = 0.12
 #: The part of it that differs between the two layouts of a model.
 LAYOUT_NOISE: Final = 0.05
 
 
+class CacheWrites(NamedTuple):
+    """How fast a GPU writes keys and values into a cache, a block of up to 512 threads for each token.
+
+    Attributes:
+        share: of the bandwidth.
+        block_us: microseconds of a block, which waits for memory twice; the blocks that fit on a multiprocessor wait
+            together.
+        launch_us: microseconds of its launch, as many as of attention's.
+    """
+
+    share: float
+    block_us: float
+    launch_us: float = 0.0
+
+
 class Measured(NamedTuple):
     """A kernel that was measured alone, or together with one that writes keys and values into a cache.
 
-    `cached_bytes`: what that other kernel reads and writes.
+    `tokens`, `row`: what that other kernel writes: so many rows of keys and of values, of so many elements.
     """
 
     gpu: Gpu
     kernel: Kernel
     seconds: float
-    cached_bytes: float = 0.0
+    tokens: float = 0.0
+    row: float = 0.0
 
     @property
-    def beside(self) -> Kernel:
-        """The kernel that writes the cache: it copies rows to places that a table gives."""
-        return Kernel(kind=STRIDED, bytes=self.cached_bytes, shape=f"cache {self.cached_bytes:g}")
+    def cached_s(self) -> float:
+        """Seconds of what is read and written for the cache, at the bandwidth."""
+        return 4 * ITEM_16 * self.tokens * self.row / self.gpu.bandwidth
+
+    @property
+    def blocks_s(self) -> float:
+        """Seconds of writing the cache if a block took 1 us."""
+        threads = self.tokens * min(self.row, MOST_THREADS)
+        return 1e-6 * threads / (THREADS_OF_SM * driver_facts(self.gpu).sms)
+
+    @property
+    def is_in_l2(self) -> bool:
+        """Whether its tensors, and the rows of the cache, fit into the L2 cache together."""
+        moved = self.kernel.bytes + 2 * ITEM_16 * self.tokens * self.row
+        return moved < driver_facts(gpu_named(self.gpu.name)).l2_bytes
+
+
+def cache_seconds(cached: Array, blocks: Array, writes: CacheWrites) -> Array:
+    """Seconds of writing a cache, from `Measured.cached_s` and `Measured.blocks_s` of each kernel."""
+    both = (cached / writes.share) ** POWER + (blocks * writes.block_us) ** POWER
+    return np.asarray(both ** (1 / POWER) + 1e-6 * writes.launch_us)
 
 
 @dataclass(frozen=True)
 class Fit:
     """What kernels of a class reach on one GPU; `residual`: standard deviation of the log of single kernels.
 
-    `in_vain`: by how much it grows with the root of the logarithm of their effort.
+    `in_vain`: by how much it grows with the root of the logarithm of their effort. `writes`: of the cache beside it.
     """
 
     arithmetic: float | None
@@ -124,6 +168,7 @@ class Fit:
     residual: float
     in_vain: float
     count: int
+    writes: CacheWrites
 
 
 def operator(name: str, inputs: Sequence[tuple[int, ...]], output: tuple[int, ...], dtype: str) -> OperatorCalls:
@@ -191,11 +236,11 @@ def gemm_kernels(path: Path, format_: str = "16") -> list[Measured]:
     table = pd.read_parquet(path)
     table = table[(table.m >= 32) & (table.n >= 64) & (table.k >= 64)]
     table = table[table.gemm_dtype == {"16": "bfloat16", "8": "fp8"}[format_]]
-    return [one for one, cached in gemm_rows(table) if not cached]
+    return [one for one in gemm_rows(table) if not one.is_in_l2]
 
 
-def gemm_rows(table: pd.DataFrame) -> list[tuple[Measured, bool]]:
-    """Rows of gemm.parquet, and whether a kernel's tensors fit into the L2 cache together."""
+def gemm_rows(table: pd.DataFrame) -> list[Measured]:
+    """Rows of gemm.parquet."""
     found = []
     for name, rows in table.groupby("gpu"):
         gpu = aiconfigurator_gpu(str(name))
@@ -212,13 +257,17 @@ def gemm_rows(table: pd.DataFrame) -> list[tuple[Measured, bool]]:
                 sizes=(1, row.m, row.n, row.k),
                 shape=f"{row.m} {row.n} {row.k}",
             )
-            cached = moved < driver_facts(gpu_named(gpu.name)).l2_bytes
-            found.append((Measured(gpu, kernel, row.latency / 1e3), cached))
+            found.append(Measured(gpu, kernel, row.latency / 1e3))
     return found
 
 
 def attention_kernels(path: Path) -> list[Measured]:
-    """Causal forward passes of flash attention, of 64 tokens and heads of up to 256, by the usual kernels.
+    """Causal forward passes of attention, of 64 tokens and heads of up to 256, by the usual kernels.
+
+    Those whose tensors lie in the L2 cache are left out: they were called in a loop on the same tensors.
+
+    The usual ones are flash attention 2 on GPUs whose tensor cores are fed by warps, flash attention 3 on Hopper and
+    FlashInfer's on Blackwell: each the fastest there, as cuDNN's are.
 
     They were measured in vLLM (`impl.forward` in collector/vllm/collect_attn.py of ai-dynamo/aiconfigurator, commit
     15cb360f), which first writes keys and values into its cache. With as many heads of keys as of queries, that takes
@@ -234,12 +283,12 @@ def attention_kernels(path: Path) -> list[Measured]:
         for row in rows.itertuples():
             query = (row.batch_size, row.num_heads, row.isl, row.head_dim)
             keys = (row.batch_size, row.num_key_value_heads, row.isl, row.head_dim)
-            call = operator("_scaled_dot_product_flash_attention", [query, keys, keys], query, "bfloat16")
-            full = flop("_scaled_dot_product_flash_attention", [query, query, query])
+            call = operator(FASTEST, [query, keys, keys], query, "bfloat16")
+            full = flop(FASTEST, [query, query, query])
             (kernel,) = kernels_of(replace(call, flop=full, arguments={"is_causal": True}))
-            written = 2.0 * row.batch_size * row.num_key_value_heads * row.isl * row.head_dim * ITEM_16
-            found.append(Measured(gpu, kernel, row.latency / 1e3, cached_bytes=2 * written))
-    return found
+            tokens, written = row.batch_size * row.isl, row.num_key_value_heads * row.head_dim
+            found.append(Measured(gpu, kernel, row.latency / 1e3, float(tokens), float(written)))
+    return [one for one in found if not one.is_in_l2]
 
 
 def traced_kernels() -> list[Measured]:
@@ -249,14 +298,14 @@ def traced_kernels() -> list[Measured]:
     ]
 
 
-def fit_kernels(kernels: Sequence[Measured]) -> Fit:
-    """The shares that kernels of one class and GPU reach."""
+def fit_kernels(kernels: Sequence[Measured], losses: Losses) -> Fit:
+    """The shares that kernels of one class and GPU reach; `losses`: of attention, by family."""
     ideal = np.array([ideal_seconds(one.kernel, one.gpu) for one in kernels])
     seconds = np.array([one.seconds for one in kernels])
-    efforts = np.array([effort(one.kernel, one.gpu) if one.kernel.flop else 1.0 for one in kernels])
+    efforts = np.array([effort(one.kernel, one.gpu, losses) if one.kernel.flop else 1.0 for one in kernels])
     by_flop = ideal[:, 0] * efforts
     by_bytes = ideal[:, 1]
-    of_cache = np.array([one.cached_bytes / one.gpu.bandwidth for one in kernels])
+    cached, blocks = (np.array([getattr(one, name) for one in kernels]) for name in ("cached_s", "blocks_s"))
     has_flop = bool((by_flop > 0.2 * by_bytes).mean() > 0.05)
     # Convolutions of a size are computed in too many ways for their share to follow from it; attention has its blocks.
     grows = (
@@ -264,7 +313,11 @@ def fit_kernels(kernels: Sequence[Measured]) -> Fit:
         and len(kernels) >= GROWTH_NEEDS
         and not kernels[0].kernel.kind.startswith(("attention", "convolution"))
     )
-    short = bool((seconds < 50e-6).mean() > 0.02) and has_flop  # no short kernel without FLOP was measured alone
+    # No short kernel without FLOP was measured alone. Attention is two kernels.
+    short = has_flop and (bool((seconds < 50e-6).mean() > 0.02) or bool(cached.any()))
+
+    def of_cache(theta: Array) -> Array:
+        return cache_seconds(cached, blocks, CacheWrites(math.exp(theta[4]), math.exp(theta[5])))
 
     def share_of(theta: Array) -> Array:
         return np.asarray(np.exp(theta[0]) * (np.clip(ideal[:, 0], *GROWS_S) / 1e-3) ** (theta[3] if grows else 0.0))
@@ -272,20 +325,20 @@ def fit_kernels(kernels: Sequence[Measured]) -> Fit:
     def predicted(theta: Array) -> Array:
         memory, floor, share = np.exp(theta[1]), np.exp(theta[2]), share_of(theta)
         both = (by_flop / share) ** POWER + (by_bytes / memory) ** POWER if has_flop else (by_bytes / memory) ** POWER
-        return np.asarray((floor if short else 2.5e-6) + both ** (1 / POWER) + of_cache / np.exp(theta[4]))
+        return np.asarray((floor if short else 2.5e-6) + both ** (1 / POWER) + of_cache(theta))
 
     # Matters only where kernels say nothing: few convolutions and passes of attention are limited by memory.
     by_arithmetic = bool((by_flop < by_bytes).mean() < 0.5) and has_flop
-    sure = np.array([1.0, 0.02 if by_arithmetic and not grows else 0.3, 1.0, 0.1, 0.5])
+    sure = np.array([1.0, 0.02 if by_arithmetic and not grows else 0.3, 1.0, 0.1, 0.5, 5.0])
 
     def residuals(theta: Array) -> Array:
         held = (theta - start) / sure
         return np.concatenate([np.log(predicted(theta) / seconds) / 0.15, held])
 
-    start = np.array([math.log(0.7), math.log(0.75), math.log(2.5e-6), 0.0, math.log(0.45)])
+    start = np.array([math.log(0.7), math.log(0.75), math.log(2.5e-6), 0.0, math.log(WRITES[0]), math.log(WRITES[1])])
     fitted = least_squares(residuals, start, loss="soft_l1", f_scale=2.0).x
     left = np.log(predicted(fitted) / seconds)
-    without_cache = predicted(fitted) - of_cache / np.exp(fitted[4])
+    without_cache = predicted(fitted) - of_cache(fitted)
     residual, in_vain = float(_range_spread(left)), 0.0
     if has_flop and kernels[0].kernel.sizes and len(kernels) >= GROWTH_NEEDS:
         residual, in_vain = deviations(left, np.log(without_cache / (ideal[:, 0] / share_of(fitted))))
@@ -293,10 +346,11 @@ def fit_kernels(kernels: Sequence[Measured]) -> Fit:
         arithmetic=float(np.exp(fitted[0])) if has_flop else None,
         growth=float(fitted[3]) if grows else 0.0,
         memory=float(np.exp(fitted[1])),
-        floor_us=float(1e6 * np.exp(fitted[2])) if short else 2.5,
+        floor_us=float(1e6 * np.exp(fitted[2])) / (2 if cached.any() else 1) if short else 2.5,
         residual=residual,
         in_vain=in_vain,
         count=len(kernels),
+        writes=CacheWrites(*(float(one) for one in np.exp(fitted[4:6])), float(1e6 * np.exp(fitted[2])) / 2),
     )
 
 
@@ -323,52 +377,62 @@ def _range_spread(left: Array) -> float:
 
 
 def fit_losses(kernels: Sequence[Measured]) -> Array:
-    """The logarithms of what attention loses on one GPU, and of the further unknowns of the fit."""
-    gpu = kernels[0].gpu
+    """What attention loses on one GPU, `turns` and `tail` in logarithms, and the further unknowns of the fit."""
+    gpu, sms = kernels[0].gpu, driver_facts(kernels[0].gpu).sms
     ideal = np.array([ideal_seconds(one.kernel, gpu) for one in kernels])
-    of_cache = np.array([one.cached_bytes / gpu.bandwidth for one in kernels])
+    sizes = np.array([one.kernel.sizes for one in kernels], dtype=float).T
+    cached, blocks = (np.array([getattr(one, name) for one in kernels]) for name in ("cached_s", "blocks_s"))
     measured = np.log([one.seconds for one in kernels])
-    start = np.array([math.log(400), 0.4, 0.1, math.log(0.6), math.log(0.6), math.log(0.45), math.log(4e-6)])
-    sure = np.array([20, 5, 5, 10, 10, 10, 8])
+    start = np.array([0.0, 0.4, 0.1, math.log(0.6), math.log(0.6), *np.log(WRITES), math.log(4e-6)])
+    sure = np.array([20, 5, 5, 10, 10, 1, 8, 8])
 
     def residuals(theta: Array) -> Array:
-        losses = AttentionLosses(math.exp(theta[0]), theta[1], theta[2], math.exp(theta[3]))
-        lost = np.array([attention_effort(one.kernel.sizes, losses, driver_facts(gpu).sms) for one in kernels])
+        lost = attention_effort(sizes, _losses(theta), sms, is_causal=True)
         both = (ideal[:, 0] * lost / math.exp(theta[4])) ** POWER + (ideal[:, 1] / 0.8) ** POWER
-        took = both ** (1 / POWER) + of_cache / math.exp(theta[5]) + math.exp(theta[6])
+        of_cache = cache_seconds(cached, blocks, CacheWrites(math.exp(theta[5]), math.exp(theta[6])))
+        took = both ** (1 / POWER) + of_cache + math.exp(theta[7])
         return np.concatenate([np.log(took) - measured, (theta - start) / sure])
 
     return np.asarray(least_squares(residuals, start, loss="soft_l1", f_scale=0.15).x)
 
 
-def attention_losses(kernels: Iterable[Measured]) -> dict[str, AttentionLosses]:
-    """How attention loses time in each family of GPUs: the middles of fits to each of its GPUs.
+def _losses(theta: Array) -> AttentionLosses:
+    turns, narrow, wide, tail = (float(one) for one in theta[:4])
+    return AttentionLosses(math.exp(turns), narrow, wide, math.exp(tail))
 
-    A fit has further unknowns: the share of arithmetic, how fast the cache is written, and the floor.
-    """
-    of_families: dict[str, list[Array]] = defaultdict(list)
+
+def losses_of_gpus(kernels: Iterable[Measured]) -> dict[str, Array]:
+    """Fits of what attention loses, by GPU; those of its longer kernels."""
     by_gpu: dict[str, list[Measured]] = defaultdict(list)
     for one in kernels:
         if one.kernel.kind == ATTENTION and one.seconds >= LONG_S:
             by_gpu[one.gpu.name].append(one)
-    for some in by_gpu.values():
-        of_families[some[0].gpu.family].append(fit_losses(some))
-    return {
-        family: AttentionLosses(math.exp(middle[0]), float(middle[1]), float(middle[2]), math.exp(middle[3]))
-        for family, found in of_families.items()
-        for middle in [np.median(found, axis=0)]
-    }
+    return {gpu: fit_losses(some) for gpu, some in by_gpu.items()}
 
 
-def fits_of(kernels: Iterable[Measured]) -> dict[tuple[str, str], dict[str, Fit]]:
-    """Fits by class and format, and by GPU."""
+def attention_losses(of_gpus: Mapping[str, Array], *, without: str | None = None) -> dict[str, AttentionLosses]:
+    """How attention loses time in each family of GPUs: the middles of fits to each of its GPUs, `without` one.
+
+    A fit has further unknowns: the share of arithmetic, how fast the cache is written, and the floor. What was
+    measured on GPUs whose tensor cores are fed by warps stands for all without a family.
+    """
+    of_families: dict[str, list[Array]] = defaultdict(list)
+    for gpu, fitted in of_gpus.items():
+        if gpu != without:
+            of_families[gpu_named(gpu).family].append(fitted)
+    found = {family: _losses(np.median(some, axis=0)) for family, some in of_families.items()}
+    return {"": found[OLDER], **found}
+
+
+def fits_of(kernels: Iterable[Measured], losses: Losses) -> dict[tuple[str, str], dict[str, Fit]]:
+    """Fits by class and format, and by GPU; `losses`: of attention, by family."""
     groups: dict[tuple[str, str, str], list[Measured]] = defaultdict(list)
     for one in kernels:
         groups[one.kernel.kind, one.kernel.format, one.gpu.name].append(one)
     fits: dict[tuple[str, str], dict[str, Fit]] = defaultdict(dict)
     for (kind, format_, gpu), some in groups.items():
         if len(some) >= 8:
-            fits[kind, format_][gpu] = fit_kernels(some)
+            fits[kind, format_][gpu] = fit_kernels(some, losses)
     return fits
 
 
@@ -423,15 +487,15 @@ class Step:
     by_bytes: Array
 
 
-def step_of(name: str, mode: str, prediction: PredictedStep, gpu: Gpu, seconds: float) -> Step:
-    """The kernels of a followed step on a GPU."""
+def step_of(name: str, mode: str, prediction: PredictedStep, gpu: Gpu, seconds: float, losses: Losses) -> Step:
+    """The kernels of a followed step on a GPU; `losses`: of attention, by family."""
     counts: dict[Kernel, int] = defaultdict(int)
     for call in prediction.followed.operator_calls:
         for kernel in kernels_of(call):
-            counts[kernel] += call.calls
+            counts[on_gpu(kernel, gpu)] += call.calls
     kernels = list(counts)
     ideal = np.array([ideal_seconds(kernel, gpu) for kernel in kernels])
-    efforts = np.array([effort(kernel, gpu) for kernel in kernels])
+    efforts = np.array([effort(kernel, gpu, losses) for kernel in kernels])
     return Step(
         name,
         mode,
@@ -583,6 +647,22 @@ JUDGED_ELSEWHERE: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
     # Of results 0.53, of images of 3 channels 0.15, in three traces of TraceLens.
     ("layout conversion", "none"): {"memory": 0.5, "spread_memory": 0.35, "gbs_per_sm": 25.4, "tested": False},
 }
+#: Attention by warps, where faster kernels exist. Forward passes: flash attention 2 reaches 35 % of an H100's peak
+#: (arXiv 2407.08608). Backward passes are judged: there flash attention 3 is 1.5 to 1.75 times as fast. A
+#: multiprocessor of Blackwell multiplies by warps no faster than Hopper's, but has more than twice the peak.
+BY_WARPS: Final = [
+    {"kind": f"attention by warps{passes}", "format": "16", "gpu": family, "arithmetic": share,
+     "spread_arithmetic": spread, "memory": 0.6, "spread_memory": 0.25, "floor_us": 6.0, "shape": 0.1, "tested": False,
+     "source": "judged"}
+    for family, spread, shares in (("fed by warp groups", 0.15, (0.36, 0.31)), ("fed by threads", 0.35, (0.18, 0.15)))
+    for passes, share in zip(("", " backward"), shares, strict=True)
+]  # fmt: skip
+#: Products were measured with weights that were never written (`torch.empty` in collector/vllm/collect_gemm.py of
+#: ai-dynamo/aiconfigurator at commit 3f82c6b2), so most probably zeros. On an A100, products of 8192 x 8192 matrices
+#: reach 295 TFLOP/s with zeros, as many as in the table, and 257 with random numbers, since they need more power
+#: (https://www.thonking.ai/p/strangely-matrix-multiplications). Steps whose products are small or few need less power,
+#: so that nine of ten steps are to lie between both.
+WITH_ZEROS, WITH_NUMBERS = 295.0, 257.0
 #: How many times as long kernels of a class may take under PyTorch 1.12, where they were measured, as under later
 #: versions: the band is so wide, half of it on either side of what was measured. Judged, as no table has both. Groups
 #: of 64 channels were as slow in 2020 (pytorch/pytorch#34977).
@@ -606,6 +686,12 @@ KERNEL_ERROR: Final = 0.05
 #: Microseconds of the host for a launch, and the spread of the logarithm: 5 to 44 us, judged from traces and from steps
 #: of published_steps.py that the host limits, which take 18 to 64 us for a launch.
 HOST_US, HOST_SPREAD = 15.0, 0.65
+
+
+#: The source of products with weights of zeros.
+OF_ZEROS: Final = "kernels of aiconfigurator"
+#: The source of what follows from steps of models.
+OF_STEPS: Final = "steps of timm"
 
 
 class Known(NamedTuple):
@@ -670,7 +756,7 @@ def known_of(
             rows[kind][gpu] = Known(
                 fit.arithmetic if kind[1] != "none" else None, 0.0, fit.memory, _FLOOR_US,
                 min(fit.arithmetic_error, LARGEST_ERROR), min(fit.memory_error, LARGEST_ERROR), shape_like(kind[0]),
-                f"{len(of_gpu)} steps of timm",
+                f"{len(of_gpu)} {OF_STEPS}",
                 fit.weight >= TESTED_WEIGHT,
             )  # fmt: skip
     return rows, left
@@ -773,6 +859,7 @@ def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, ob
         falls = power if is_of_multiprocessors(kind, format_) else None
         figures = merged(usual or of_gpus, PRIOR_SPREAD["between"], falls)
         result.append({**head, **figures, "source": _sources(usual or of_gpus)})
+        of_all_gpus = figures
         if not usual and format_ == "16":
             few = any(part in kind for part in OF_MULTIPROCESSORS)
             result[-1] |= (
@@ -785,6 +872,9 @@ def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, ob
                     by_group[group(gpu)][gpu] = one
             for name, some in by_group.items():
                 figures = merged(some, PRIOR_SPREAD[prior], falls)
+                # Few GPUs say little of how much less sure shapes are that lose much: as little as all GPUs do.
+                if least := of_all_gpus.get("shape_in_vain"):
+                    figures["shape_in_vain"] = max(least, figures.get("shape_in_vain", 0.0))
                 result.append({**head, "gpu": name, **figures, "source": _sources(some)})
         for gpu, one in of_gpus.items():
             if gpu != "P100":
@@ -805,7 +895,10 @@ def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, ob
         if not any(one.tested for one in rows.get((kind, format_), {}).values()):
             result = [row for row in result if (row["kind"], row["format"]) != (kind, format_)]
             result.append({"kind": kind, "format": format_, **figures, "tested": False, "source": "judged"})
-    return result
+    for row in result:
+        if row["kind"] == "product" and OF_ZEROS in str(row["source"]):
+            row["of_zeros"] = True
+    return [*result, *map(dict, BY_WARPS)]
 
 
 def _gflops_per_sm(measured: Mapping[str, Known]) -> float:
@@ -854,28 +947,35 @@ def _sources(known: Mapping[str, Known]) -> str:
     return "; ".join(f"{source}: {', '.join(gpus)}" for source, gpus in by_source.items())
 
 
-def parsed(rows: Sequence[Mapping[str, object]], general: Mapping[str, float]) -> Constants:
-    """Constants of derived rows, as the package reads them."""
-    return parse({"class": rows, "general": general})
+def parsed(rows: Sequence[Mapping[str, object]], losses: Losses, general: Mapping[str, float]) -> Constants:
+    """Constants of derived rows, as the package reads them; `losses`: of attention, by family."""
+    return parse({"class": rows, "attention": rows_of_losses(losses), "general": general})
+
+
+def rows_of_losses(losses: Losses) -> list[dict[str, object]]:
+    """The rows of constants.toml of what attention loses."""
+    return [{**({"gpu": family} if family else {}), **of_family._asdict()} for family, of_family in losses.items()]
 
 
 def general_of(
     fits: Mapping[tuple[str, str], Mapping[str, Fit]],
     steps: Mapping[str, Sequence[Step]],
     sources: Sources,
+    losses: Losses,
 ) -> dict[str, float]:
-    """What is not of a class.
+    """What is not of a class; `losses`: of attention, by family.
 
     The common spread is the smallest with which 93 % of the calibrating steps lie inside, each half of them held to
     constants of the other half: first that of all classes but products and attention, from steps of which these take a
     smaller part; then theirs, from the other steps.
     """
     general = {"host_us": HOST_US, "host_spread": HOST_SPREAD, "common_spread": 0.0, "common_spread_products": 0.0}
+    general |= data_of(WITH_NUMBERS / WITH_ZEROS)
     general["by_multiprocessor"] = round(by_multiprocessor(known_of(fits, steps, sources)[0][STRIDED, "none"]), 2)
     logs: list[tuple[float, float, float, float]] = []
     for half in (0, 1):
         fitted = {gpu: of_gpu[half::2] for gpu, of_gpu in steps.items()}
-        constants = parsed(constants_of(known_of(fits, fitted, sources)[0]), general)
+        constants = parsed(constants_of(known_of(fits, fitted, sources)[0]), losses, general)
         for gpu, of_gpu in steps.items():
             for step in of_gpu[1 - half :: 2]:
                 drawn, of_products = step_draws(step, gpu_named(gpu), constants)
@@ -891,6 +991,11 @@ def general_of(
             if inside and statistics.mean(inside) >= COVERED:
                 break
     return general
+
+
+def data_of(least: float) -> dict[str, float]:
+    """The share of their arithmetic that products with numbers keep, between `least` and all of it in nine of ten."""
+    return {"data": round(math.sqrt(least), 3), "data_spread": round(-math.log(least) / 2 / 1.645, 3)}
 
 
 def _common(general: Mapping[str, float], of_products: float) -> float:
@@ -913,18 +1018,21 @@ HEAD: Final = """\
 """
 
 
-def toml(rows: Sequence[Mapping[str, object]], general: Mapping[str, float]) -> str:
-    """The content of constants.toml: a class, format and GPU on each line."""
-    lines = [HEAD, "class = ["]
-    lines += ["  {" + ", ".join(f"{name} = {_value(value)}" for name, value in row.items()) + "}," for row in rows]
-    lines += ["]", "", "[general]", *(f"{name} = {value:g}" for name, value in general.items())]
+def toml(rows: Sequence[Mapping[str, object]], losses: Losses, general: Mapping[str, float]) -> str:
+    """The content of constants.toml: a class, format and GPU on each line, what attention loses, and the rest."""
+    lines = [HEAD, "class = [", *map(_row, rows), "]", "attention = [", *map(_row, rows_of_losses(losses)), "]"]
+    lines += ["", "[general]", *(f"{name} = {value:g}" for name, value in general.items())]
     return "\n".join(lines) + "\n"
+
+
+def _row(row: Mapping[str, object]) -> str:
+    return "  {" + ", ".join(f"{name} = {_value(value)}" for name, value in row.items()) + "},"
 
 
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.3g}" if isinstance(value, float) else f'"{value}"'
+    return f"{value:.3g}" if isinstance(value, int | float) else f'"{value}"'
 
 
 #: Message sizes of collectives.toml.
@@ -955,27 +1063,35 @@ def collectives_toml(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def published_fits(folder: Path) -> tuple[dict[tuple[str, str], dict[str, Fit]], Sources]:
-    """Fits of all kernels that were measured alone, and the names of their sources."""
+def published_fits(
+    folder: Path, attention: Iterable[Measured], losses: Losses
+) -> tuple[dict[tuple[str, str], dict[str, Fit]], Sources]:
+    """Fits of all kernels that were measured alone, and the names of their sources.
+
+    Args:
+        folder: with the tables.
+        attention: its kernels, see `attention_kernels`.
+        losses: what they lose, by family.
+    """
     neusight = neusight_kernels(folder / "kernels.csv")
     gemm = folder / "published/gemm.parquet"
-    others = [*gemm_kernels(gemm), *gemm_kernels(gemm, "8"), *attention_kernels(folder / "published/attention.parquet")]
+    others = [*gemm_kernels(gemm), *gemm_kernels(gemm, "8"), *attention]
     fits: dict[tuple[str, str], dict[str, Fit]] = defaultdict(dict)
     sources = {}
     for source, kernels in (
         ("kernels of NeuSight", neusight),
-        ("kernels of aiconfigurator", others),
+        (OF_ZEROS, others),
         ("kernels of traces of TraceLens", traced_kernels()),
     ):
-        for kind, of_gpus in fits_of(kernels).items():
+        for kind, of_gpus in fits_of(kernels, losses).items():
             for gpu, fit in of_gpus.items():
                 fits[kind][gpu] = fit
                 sources[*kind, gpu] = source
     return dict(fits), sources
 
 
-def timm_steps(published: Path, folder: Path) -> dict[str, list[Step]]:
-    """The calibrating steps that were followed, by GPU."""
+def timm_steps(published: Path, folder: Path, losses: Losses) -> dict[str, list[Step]]:
+    """The calibrating steps that were followed, by GPU; `losses`: of attention, by family."""
     from estimate_timm import drawn, followed, known_models, read_rows
 
     rows = read_rows(published / "published/timm")
@@ -985,7 +1101,8 @@ def timm_steps(published: Path, folder: Path) -> dict[str, list[Step]]:
         prediction = followed(folder, row.program)
         if prediction is not None:
             mode = f"{row.program.mode} {row.program.batch} {row.program.size}"
-            steps[row.gpu].append(step_of(row.program.model, mode, prediction, gpu_named(row.gpu), row.ms / 1e3))
+            gpu = gpu_named(row.gpu)
+            steps[row.gpu].append(step_of(row.program.model, mode, prediction, gpu, row.ms / 1e3, losses))
     return steps
 
 
@@ -993,34 +1110,48 @@ def main() -> None:
     """Derive the constants and print or write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("published", type=Path)
-    parser.add_argument("--timm", type=Path, required=True)
+    parser.add_argument("--timm", type=Path)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true", help="fail unless the shipped files are what is derived")
     options = parser.parse_args()
-    fits, sources = published_fits(options.published)
-    steps = timm_steps(options.published, options.timm)
+    attention = attention_kernels(options.published / "published/attention.parquet")
+    losses = attention_losses(losses_of_gpus(attention))
+    fits, sources = published_fits(options.published, attention, losses)
+    steps = timm_steps(options.published, options.timm, losses) if options.timm else {}
     known, left = known_of(fits, steps, sources)
     for gpu, ratios in left.items():
         error = float(np.abs(np.expm1(ratios)).mean())
         print(f"{gpu}: {len(ratios)} calibrating steps, mean error {error:.1%}, spread {ratios.std():.3f}")
     rows = constants_of(known)
-    general = general_of(fits, steps, sources)
+    shipped = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    as_shipped = shipped["general"] | data_of(WITH_NUMBERS / WITH_ZEROS)
+    general = general_of(fits, steps, sources, losses) if steps else as_shipped
     derived = {
-        FILE: toml(rows, general),
+        FILE: toml(rows if steps else with_shipped(rows, shipped["class"]), losses, general),
         COLLECTIVES: collectives_toml(options.published / "published/nccl.parquet"),
     }
     if options.check:
-        attention = attention_kernels(options.published / "published/attention.parquet")
-        differing = [
-            *(line for path, content in derived.items() for line in differences(path, content)),
-            *differing_losses(attention_losses(attention)),
-        ]
+        differing = [line for path, content in derived.items() for line in differences(path, content)]
         raise SystemExit("\n".join(differing) if differing else 0)
     for path, content in derived.items():
         if options.write:
             path.write_text(content, encoding="utf-8")
         else:
             print(content)
+
+
+def with_shipped(
+    derived: Sequence[Mapping[str, object]], shipped: Sequence[Mapping[str, object]]
+) -> list[Mapping[str, object]]:
+    """Derived rows without steps of models: shipped rows that came from steps stay, and so does the order."""
+
+    def key(row: Mapping[str, object]) -> tuple[object, ...]:
+        return row["kind"], row["format"], row.get("gpu", "")
+
+    found = {key(row): row for row in derived}
+    kept = [row if OF_STEPS in str(row["source"]) else found.pop(key(row), row) for row in shipped]
+    old = {key(row) for row in shipped}
+    return [*kept, *(row for where, row in found.items() if where not in old)]
 
 
 def differences(path: Path, content: str) -> list[str]:
@@ -1031,21 +1162,6 @@ def differences(path: Path, content: str) -> list[str]:
         for a, b in itertools.zip_longest(shipped, derived, fillvalue="")
         if a != b and not _is_near(a, b)
     ]
-
-
-def differing_losses(derived: Mapping[str, AttentionLosses]) -> list[str]:
-    """Constants of `ATTENTION_LOSSES` that are not what the tables give."""
-    return [
-        f"tiles.py: {family}: {name} is {shipped_value}, derived {value:.3g}"
-        for family, losses in derived.items()
-        for name, shipped_value, value in zip(losses._fields, losses_of(family), losses, strict=True)
-        if not math.isclose(shipped_value, value, rel_tol=ROUNDED, abs_tol=0.03)
-    ]
-
-
-def losses_of(family: str) -> AttentionLosses:
-    """The shipped constants of a family."""
-    return ATTENTION_LOSSES.get(family, ATTENTION_LOSSES[""])
 
 
 _FIGURE: Final = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?:e-?\d+)?")

@@ -2,20 +2,25 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate.constants import shipped
-from steptrace.estimate.gpus import gpu_named
+from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.gpus import shipped as shipped_gpus
-from steptrace.estimate.tiles import effort
+from steptrace.estimate.tiles import effort as effort_of
 from steptrace.estimate.times import kernel_seconds
 from steptrace.estimate.traced_operator import dense
-from steptrace.estimate.work import Kernel, kernels_of
+from steptrace.estimate.work import Kernel, kernels_of, on_gpu
 
 GPUS = sorted(shipped_gpus())
+
+
+def effort(kernel: Kernel, gpu: Gpu) -> float:
+    return effort_of(kernel, gpu, shipped().attention)
 
 
 def product(batches: int, m: int, n: int, k: int, arithmetic: str = "bfloat16") -> Kernel:
@@ -60,19 +65,60 @@ def test_large_products_lose_little_and_short_sums_more():
         assert effort(product(1, 16384, 16384, 64), sheet) > 1.2 * large
 
 
+def attention(heads: int, length: int, width: int, *, is_causal: bool = True, kind: str = "attention") -> Kernel:
+    flop = 4.0 * heads * length**2 * width / (2 if is_causal else 1)
+    return Kernel(kind=kind, arithmetic="bfloat16", flop=flop, bytes=1.0, sizes=(heads, length, length, width))
+
+
 @pytest.mark.parametrize("gpu", GPUS)
 def test_attention_loses_less_the_longer_the_more_and_the_wider_heads_are(gpu):
     sheet = gpu_named(gpu)
 
     def lost(heads: int, length: int, width: int) -> float:
-        return effort(
-            Kernel(kind="attention", arithmetic="bfloat16", flop=1.0, sizes=(heads, length, length, width)), sheet
-        )
+        return effort(attention(heads, length, width), sheet)
 
     assert lost(64, 8192, 128) < lost(64, 512, 128)
     assert lost(512, 1024, 128) < lost(1, 1024, 128)
     assert lost(64, 1024, 128) < lost(64, 1024, 64)
     assert 1 < lost(2048, 16384, 128) < 1.1
+
+
+def test_a_causal_block_computes_its_diagonal_and_any_block_whole_keys():
+    sheet = gpu_named("A100-80")
+    whole, causal = (effort(attention(4096, 512, 128, is_causal=mode), sheet) for mode in (False, True))
+    begins = shipped().attention["fed by warps"].turns
+    # 4 times 128 keys for each block, or 2.5 on average for half of the FLOP.
+    assert causal / whole == pytest.approx(2 * (2.5 + begins) / (4 + begins))
+    padded, full = (effort(attention(4096, length, 128, is_causal=False), sheet) for length in (385, 512))
+    queries, keys = 512 / 385, (3.5 + begins) / 385 * 512 / (4 + begins)  # keys are padded to 448
+    assert padded / full == pytest.approx(queries * keys)
+
+
+def test_attention_by_warps_is_like_any_other_but_where_tensor_cores_are_fed_faster():
+    shape = (8, 16, 4096, 128)
+    specs = [TensorSpec(shape=shape, strides=dense(shape), dtype="bfloat16")] * 4
+
+    def seconds(name: str, gpu: str) -> float:
+        call = OperatorCalls(
+            name=f"aten.{name}.default", inputs=tuple(specs[:3]), outputs=tuple(specs[3:]), is_view=False, calls=1,
+            flop=4 * 128 * 4096**2 * 128, phase="forward", file=None, line=None,
+        )  # fmt: skip
+        sheet = gpu_named(gpu)
+        kernel = on_gpu(kernels_of(call)[0], sheet)
+        return float(np.median(kernel_seconds([kernel], sheet, shipped(), alone=True)))
+
+    by_warps, fastest = "_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention"
+    for gpu in ("A100-80", "L40S", "RTX-4090", "T4"):
+        assert seconds(by_warps, gpu) == pytest.approx(seconds(fastest, gpu), rel=0.03)
+    for gpu in ("H100", "H200", "B200"):
+        assert seconds(by_warps, gpu) > 1.4 * seconds(fastest, gpu)
+
+
+def test_products_with_numbers_take_longer_than_those_with_zeros_that_were_measured():
+    sheet = gpu_named("H100")
+    kernel = product(1, 8192, 8192, 8192)
+    alone, in_step = (kernel_seconds([kernel], sheet, shipped(), alone=alone) for alone in (True, False))
+    assert 1.02 < np.median(in_step) / np.median(alone) < 1.15
 
 
 def test_sizes_of_operators_are_those_of_their_matrices():

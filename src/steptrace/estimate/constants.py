@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu
@@ -46,7 +46,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "tf32": "tf32", "16": "float16", "8": "float8_e4m3fn", "int8": "int8",
 }  # fmt: skip
 #: Classes that are measured kernel by kernel; a program's time for them is the sum of its kernels' times.
-PRODUCTS: Final = frozenset(("product", "batched product", "attention"))
+PRODUCTS: Final = frozenset(("product", "batched product", "attention", "attention by warps"))
 #: Classes that exist in one layout and format only, and the class that stands in for them elsewhere.
 _GENERAL: Final[Mapping[str, str]] = {TILED_GROUPS: GROUPED, LARGE_DEPTHWISE: DEPTHWISE, UNALIGNED_NORM: ""}
 #: The class assumed for an operator without a rule, so that its share of the GPU work can be estimated.
@@ -75,6 +75,7 @@ class Efficiency:
         of_products: whether `arithmetic` is a share of what products of the format reach on the GPU.
         watts: board power of the measured GPUs per TFLOP/s of the format's data sheet; 0 where power does not matter.
         tested: whether estimates of this class and format were compared with published measurements.
+        of_zeros: whether `arithmetic` was measured with weights of zeros, which need less power, see `Constants.data`.
         varies: whether the time depends strongly on the version of PyTorch and its libraries, so the spread is wide.
     """
 
@@ -93,14 +94,38 @@ class Efficiency:
     of_products: bool = False
     watts: float = 0.0
     tested: bool = False
+    of_zeros: bool = False
     varies: bool = False
+
+
+class AttentionLosses(NamedTuple):
+    """How attention kernels of a family of GPUs lose time, relative to long sequences and heads of 128.
+
+    Attributes:
+        turns: a block begins and ends in the time that it needs for so many times 128 keys, of heads of 128.
+        narrow: exponent of 128 / width, by which heads narrower than 128 take longer.
+        wide: exponent of 128 / width, by which heads wider than 128 take less.
+        tail: blocks per multiprocessor that are lost while some multiprocessors have no block left.
+    """
+
+    turns: float
+    narrow: float
+    wide: float
+    tail: float
 
 
 @dataclass(frozen=True)
 class Constants:
-    """Efficiencies by class, number format, and GPU or architecture (empty: any), and the host's time per launch."""
+    """Efficiencies by class, number format, and GPU or architecture (empty: any), and the host's time per launch.
+
+    Attributes:
+        efficiencies: what classes of kernels reach.
+        attention: what attention loses by family of GPUs; the empty name stands for GPUs without a family and for
+            kernels that are the same on any GPU.
+    """
 
     efficiencies: Mapping[tuple[str, str, str], Efficiency]
+    attention: Mapping[str, AttentionLosses]
     host_us: float
     host_spread: float
     #: Standard deviation, in log, that all kernels of a program share: what their classes do not explain of whole
@@ -109,6 +134,10 @@ class Constants:
     common_spread_products: float
     #: Exponent with which the share of the bandwidth falls with the bandwidth per multiprocessor, see `gbs_per_sm`.
     by_multiprocessor: float
+    #: Share of the arithmetic that is left with weights that are not zeros, as tensor cores then need more power, and
+    #: the standard deviation of its logarithm.
+    data: float
+    data_spread: float
 
     def common_of(self, kind: str) -> float:
         """The spread that kernels of a class have in common with all others of a program."""
@@ -242,4 +271,7 @@ def parse(content: Mapping[str, Any]) -> Constants:
     for row in content["class"]:
         figures = {name: value for name, value in row.items() if name not in ("kind", "format", "gpu", "source")}
         efficiencies[row["kind"], row["format"], row.get("gpu", "")] = Efficiency(**figures)
-    return Constants(efficiencies, **content["general"])
+    losses = {}
+    for row in content["attention"]:
+        losses[row.get("gpu", "")] = AttentionLosses(**{name: row[name] for name in AttentionLosses._fields})
+    return Constants(efficiencies, losses, **content["general"])

@@ -28,6 +28,8 @@ _FAMILIES: Final = {
     "Hopper": "fed by warp groups",
     "Blackwell": "fed by threads",
 }
+#: Families whose tensor cores are fed faster than by warps.
+_FASTER_FEEDS: Final = ("fed by warp groups", "fed by threads")
 #: A name with at least this ratio of equal letters is suggested.
 _ALIKE: Final = 0.8
 #: A part of the name that the driver reports, and the name of the data sheet; the first match counts.
@@ -75,6 +77,11 @@ class Gpu:
     def memory_bytes(self) -> float:
         """Bytes of memory."""
         return self.memory_gb * 2**30
+
+    @property
+    def is_fed_by_warps(self) -> bool:
+        """Whether kernels that feed tensor cores by warps are the fastest."""
+        return self.family not in _FASTER_FEEDS
 
     @property
     def family(self) -> str:

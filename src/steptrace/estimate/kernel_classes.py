@@ -28,6 +28,7 @@ _WHOLE_PRODUCT: Final = "_int_mm"
 _BATCHED: Final = frozenset(("bmm", "baddbmm", "addbmm"))
 _CONVOLUTIONS: Final = frozenset(OPERATORS["convolution"]["names"])
 _ATTENTION: Final = tuple(OPERATORS["attention"]["starts"])
+_BY_WARPS: Final = tuple(OPERATORS["attention"]["by_warps"])
 _NORMS: Final = tuple(OPERATORS["normalisation"]["parts"])
 _CLASS: Final[Mapping[str, str]] = {name: kind for kind, names in OPERATORS["classes"].items() for name in names}
 _STARTS: Final[tuple[tuple[str, str], ...]] = tuple(
@@ -75,6 +76,8 @@ FUSED_REDUCTION: Final = "fused reduction"
 PRODUCT: Final = "product"
 BATCHED_PRODUCT: Final = "batched product"
 ATTENTION: Final = "attention"
+#: Attention whose kernels feed tensor cores by warps, as those for Ampere do, on GPUs that have faster ones.
+WARP_ATTENTION: Final = "attention by warps"
 MISALIGNED: Final = "product, rows not a multiple of 8"
 SORT: Final = "sort"
 POOLING: Final = "pooling"
@@ -121,7 +124,8 @@ def kind_of(call: OperatorCalls, arithmetic: str) -> str:
     if name in _CONVOLUTIONS:
         return f"{_convolution(call, arithmetic)}{backward}"
     if name.startswith(_ATTENTION):
-        return ATTENTION + backward
+        by_warps = arithmetic == "16" and any(part in name for part in _BY_WARPS)
+        return (WARP_ATTENTION if by_warps else ATTENTION) + backward
     if name in _PRODUCTS:
         return MISALIGNED if misaligned(call) else BATCHED_PRODUCT if name in _BATCHED else PRODUCT
     if name.startswith("_cudnn_rnn"):

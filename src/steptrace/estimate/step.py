@@ -485,7 +485,7 @@ def _bounds(works: Sequence[_Work], gpu: Gpu) -> dict[str, float]:
         efficiency = shipped().efficiency_of(work.launched.kernel.kind, work.launched.kernel.format, gpu)
         by_flop, by_bytes = ideal_seconds(work.launched.kernel, gpu)
         by_flop, by_bytes = (
-            by_flop * effort(work.launched.kernel, gpu) / efficiency.arithmetic,
+            by_flop * effort(work.launched.kernel, gpu, shipped().attention) / efficiency.arithmetic,
             by_bytes / efficiency.memory,
         )
         if max(by_flop, by_bytes) > 1e-6 * efficiency.floor_us * work.launched.kernel.launches:

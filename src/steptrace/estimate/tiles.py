@@ -5,13 +5,16 @@ for its first operands, and some multiprocessors are idle while the last tiles a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final
 
+import numpy as np
+
+from steptrace.estimate.constants import AttentionLosses
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.kernel_classes import TENSOR_CORES
+from steptrace.estimate.kernel_classes import ATTENTION, TENSOR_CORES
 from steptrace.estimate.work import Kernel
 
 #: Rows and columns of the tiles that libraries have for products, and each tile's rate as a share of the largest
@@ -39,60 +42,64 @@ _LOADING_BETWEEN: Final = 128
 _PERSISTENT: Final = ("fed by warp groups", "fed by threads")
 
 
-class AttentionLosses(NamedTuple):
-    """How attention kernels lose time: bench/estimate_constants.py fits it to published kernels of a family's GPUs.
-
-    Attributes:
-        keys: with this many keys a block takes twice as long as its FLOP alone; with more keys, relatively less.
-        narrow: exponent of 128 / width, by which heads narrower than 128 take longer.
-        wide: exponent of 128 / width, by which heads wider than 128 take less.
-        tail: blocks per multiprocessor that are lost while some multiprocessors have no block left.
-    """
-
-    keys: float
-    narrow: float
-    wide: float
-    tail: float
-
-
-#: By family; the empty name stands for "fed by warps" and for GPUs without a family.
-ATTENTION_LOSSES: Final = {
-    "fed by warp groups": AttentionLosses(770, 0.43, 0.24, 0.39),
-    "fed by threads": AttentionLosses(840, 0.77, 0.27, 1.4),
-    "": AttentionLosses(355, 0.31, 0.07, 0.6),
-}
 _WIDTH: Final = 128
-#: Queries per block.
+#: Queries per block, the keys that make a turn, see `AttentionLosses`, and the keys that it computes at a time.
 _QUERIES: Final = 128
+_KEYS: Final = 128
+_LEAST_KEYS: Final = 64
+#: Causal attention has half of the FLOP. Between this share and all of them, it is not.
+_MOST_CAUSAL: Final = 0.75
 
 
-def effort(kernel: Kernel, gpu: Gpu) -> float:
-    """The factor by which a kernel's arithmetic takes longer than its FLOP alone at its class's share of the peak."""
+def effort(kernel: Kernel, gpu: Gpu, losses: Mapping[str, AttentionLosses]) -> float:
+    """The factor by which a kernel's arithmetic takes longer than its FLOP alone at its class's share of the peak.
+
+    Args:
+        kernel: the kernel.
+        gpu: the GPU.
+        losses: what attention loses, see `Constants.attention`.
+    """
     if len(kernel.sizes) != 4:
         return kernel.effort
     if kernel.kind.startswith("attention"):
         # Forward passes in 16 bit were measured. Other kernels are of an older generation, the same on any GPU.
-        is_measured = kernel.format in TENSOR_CORES and "backward" not in kernel.kind
-        losses = ATTENTION_LOSSES.get(gpu.family if is_measured else "", ATTENTION_LOSSES[""])
-        return kernel.effort * attention_effort(kernel.sizes, losses, driver_facts(gpu).sms)
+        is_measured = kernel.format in TENSOR_CORES and kernel.kind == ATTENTION
+        of_family = losses.get(gpu.family if is_measured else "", losses[""])
+        lost = attention_effort(kernel.sizes, of_family, driver_facts(gpu).sms, is_causal=is_causal(kernel))
+        return kernel.effort * float(lost)
     is_fast = kernel.format in TENSOR_CORES and bool(gpu.family)
     if is_fast and gpu.family in _PERSISTENT:
         return kernel.effort * (1 + _LOADING_BETWEEN / kernel.sizes[3])
     return kernel.effort * _tiled(kernel.sizes, driver_facts(gpu).sms, is_fast=is_fast)
 
 
-def attention_effort(sizes: Sequence[float], losses: AttentionLosses, sms: int) -> float:
+def is_causal(kernel: Kernel) -> bool:
+    """Whether attention skips the keys behind each query: its FLOP are then half of those of its sizes."""
+    products = 10 if "backward" in kernel.kind else 4
+    return kernel.flop < _MOST_CAUSAL * products * math.prod(kernel.sizes)
+
+
+def attention_effort(sizes: Sequence[Any], losses: AttentionLosses, sms: int, *, is_causal: bool) -> Any:
     """The factor by which attention takes longer than its FLOP alone.
 
+    A block computes 128 queries, with 64 keys at a time. A causal one needs on average half of the keys, and half as
+    many as it has queries on the diagonal. It begins and ends in the same time for any width.
+
     Args:
-        sizes: heads of all samples, queries, keys, width of a head.
+        sizes: heads of all samples, queries, keys, width of a head: numbers, or an array of each.
         losses: of the GPU's family.
         sms: multiprocessors of the GPU.
+        is_causal: whether keys behind a query are skipped; the FLOP are then half as many.
     """
     heads, queries, keys, width = sizes
-    blocks = heads * math.ceil(queries / _QUERIES)
-    by_width: float = (_WIDTH / width) ** (losses.narrow if width < _WIDTH else losses.wide)
-    return (1 + losses.keys / keys) * by_width * (1 + losses.tail * sms / blocks)
+    of_queries, of_keys = np.ceil(queries / _QUERIES), np.ceil(keys / _LEAST_KEYS) * _LEAST_KEYS / _KEYS
+    narrower = _WIDTH / width
+    by_width = narrower ** np.where(width < _WIDTH, losses.narrow, losses.wide)
+    on_average = np.minimum((np.ceil(keys / _KEYS) + 1) / 2, of_keys)
+    computed, needed = (on_average, keys / 2) if is_causal else (of_keys, keys)
+    turns = (computed + losses.turns * narrower) * _KEYS / needed
+    padded = of_queries * _QUERIES / queries
+    return turns * padded * by_width * (1 + losses.tail * sms / (heads * of_queries))
 
 
 @lru_cache(maxsize=65536)

@@ -66,11 +66,13 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
         stream = f"{kernel.kind} {kernel.format}"
         seconds, in_vain = np.zeros(COUNT), 1.0
         if by_flop:
-            in_vain = effort(kernel, gpu)
+            in_vain = effort(kernel, gpu, constants.attention)
             grown = (
                 efficiency.arithmetic * (min(max(by_flop, GROWS_S[0]), GROWS_S[1]) / _REFERENCE_S) ** efficiency.growth
             )
             share = _share(grown, efficiency.spread_arithmetic, f"{stream} arithmetic")
+            if efficiency.of_zeros and not alone:
+                share = share * np.minimum(1.0, constants.data * np.exp(constants.data_spread * normal("data")))
             seconds = by_flop * in_vain / share
         if by_bytes:
             of_bytes = by_bytes / _share(efficiency.memory, efficiency.spread_memory, f"{stream} memory")

@@ -146,9 +146,15 @@ def _of_cost(call: OperatorCalls, cost: DeclaredCost, *, tf32: bool) -> Kernel:
 
 
 def on_gpu(kernel: Kernel, gpu: Gpu) -> Kernel:
-    """The kernel as a GPU computes it: one without TF32 multiplies in float32, though the program allows TF32."""
+    """The kernel as a GPU computes it.
+
+    A GPU without TF32 multiplies in float32, though the program allows TF32. Attention whose kernels feed tensor cores
+    by warps is like any other where nothing feeds them faster.
+    """
     if kernel.arithmetic == "tf32" and gpu.tf32_tflops is None:
         return replace(kernel, arithmetic="float32", kind=kernel.kind.replace(", channels last", ""))
+    if gpu.is_fed_by_warps and kernel.kind.startswith(kernel_classes.WARP_ATTENTION):
+        return replace(kernel, kind=kernel.kind.replace(kernel_classes.WARP_ATTENTION, kernel_classes.ATTENTION))
     return kernel
 
 
