@@ -81,7 +81,14 @@ def test_a_temporary_name_is_never_told(tmp_path: Path) -> None:
 NAMES = [b"plain", "Gr\u00f6\u00dfe".encode(), b"\xff\xfe", b"\xed\xb2\x80", b"a{b}", b'it\'s "quoted"', b"-dash"]
 
 
-@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}])
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0"},
+        pytest.param({"LC_ALL": "C"}, marks=pytest.mark.slow),
+        pytest.param({"LC_ALL": "C.UTF-8"}, marks=pytest.mark.slow),
+    ],
+)
 def test_names_that_are_no_text_can_be_read_and_written(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, locale: dict[str, str]
 ) -> None:

@@ -10,7 +10,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 12
+#define VERSION 13
 
 typedef struct {
     PyObject_HEAD

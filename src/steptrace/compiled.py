@@ -14,7 +14,7 @@ except ImportError as error:
 compiled = _compiled
 
 #: As VERSION of ext/compiled/module.c: an editable install may hold what an earlier state of the sources gave.
-VERSION: Final = 12
+VERSION: Final = 13
 
 if getattr(compiled, "VERSION", None) != VERSION:
     raise ImportError(f"steptrace._compiled was built from other sources than these; {_BUILD}")

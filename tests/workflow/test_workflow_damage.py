@@ -62,14 +62,18 @@ def everything(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-@pytest.mark.parametrize(("kind", "records"), [*zip(DAMAGE, ["kept", "lost"] * 3, strict=False)])
-def test_one_plain_call_heals_what_is_damaged(project, kind: str, records: str) -> None:
-    """All files at once, with and without what Snakemake has recorded."""
+@pytest.mark.parametrize(
+    ("turn", "records"),
+    [(0, "kept"), (1, "lost"), *(pytest.param(turn, "kept", marks=pytest.mark.slow) for turn in range(2, len(DAMAGE)))],
+)
+def test_one_plain_call_heals_what_is_damaged(project, turn: int, records: str) -> None:
+    """All files at once, each in another way than its neighbours, with and without what Snakemake has recorded."""
+    kinds = [*DAMAGE.values()]
     before = contents(project.folder)
     if records == "lost":
         shutil.rmtree(project.folder / ".snakemake")
-    for name in (*FILES, "results/traces/recorded/.steptrace.json"):
-        DAMAGE[kind](project.folder / name)
+    for place, name in enumerate((*FILES, "results/traces/recorded/.steptrace.json")):
+        kinds[(place + turn) % len(kinds)](project.folder / name)
     result = project.run()
     assert result.returncode == 0, result.stdout
     assert contents(project.folder) == before
