@@ -15,6 +15,7 @@ import pytest
 from steptrace import cli
 from steptrace.document_schemas import schema_of
 from steptrace.documents.snapshot import SnapshotDevice
+from steptrace.report.snapshot import answer
 from steptrace.snapshot.kind import is_snapshot
 from steptrace.snapshot.live import summarize_snapshots
 from steptrace.snapshot.read import SnapshotError, read_snapshot
@@ -202,6 +203,21 @@ def test_growth_from_the_first_to_the_last(written: Callable[..., Path]) -> None
         ("activations", 7, 5 * MIB, 5), ("parameters", 3, -4 * MIB, 0),
     ]  # fmt: skip
     assert summarize_snapshots([written(training())]).growth is None
+
+
+def test_a_page_leads_with_the_line_that_holds_or_grew_most(written: Callable[..., Path]) -> None:
+    later = training()
+    later["segments"].append(segment(500 * MIB, block(500 * MIB, 32 * MIB, frames=FORWARD)))
+    before, after = written(training(), "a.pickle"), written(later, "b.pickle")
+    alone = answer(summarize_snapshots([before]))
+    assert "14.0 MiB" in alone
+    assert "net.py:7" in alone
+    grown = answer(summarize_snapshots([before, after]))
+    assert grown.count("32.0 MiB") == 2  # in all, and of the line
+    assert "net.py:7" in grown
+    same = answer(summarize_snapshots([before, before]))
+    assert "MiB" not in same
+    assert answer(summarize_snapshots([written({"segments": [], "device_traces": []}, "none.pickle")])) == ""
 
 
 def test_a_failed_allocation_is_told_with_its_line(written: Callable[..., Path]) -> None:

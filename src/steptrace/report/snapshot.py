@@ -46,6 +46,39 @@ def headline(device: SnapshotDevice) -> str:
     return f"peak {fmt.size_bytes(device.peak_bytes)}, {fmt.size_bytes(device.allocated_bytes)} live at the end"
 
 
+def answer(document: MemorySnapshots) -> str:
+    """Which line holds most at the highest peak, or, of several snapshots, how much grew and where; may be empty."""
+    devices = [device for snapshot in document.snapshots for device in snapshot.devices]
+    if document.growth is not None:
+        total = sum(row.grown_bytes for row in document.growth)
+        first, *_, last = _names(document)
+        said = "grew by" if total > 0 else "shrank by"
+        changed = f"{said} {fmt.size_bytes(abs(total))}" if total else "is the same in total"
+        text = f"Live memory {changed} from {first} to {last}"
+        if document.growth:
+            most = largest_changes(document.growth)[0]
+            text += f"; the largest change is {_signed(most.grown_bytes)}, {_held(most)}"
+        return f"{text}."
+    shown = [device for device in devices if _shown(device)]
+    if not shown:
+        return ""
+    device = max(shown, key=_most_live)
+    most = _shown(device)[0]
+    when = "live at the snapshot" if device.peak_bytes is None else "live at the peak"
+    share = fmt.percent(100 * most.bytes / _most_live(device))
+    return f"Of {fmt.size_bytes(_most_live(device))} {when}, {share} is one line's: {_held(most)}."
+
+
+def _most_live(device: SnapshotDevice) -> int:
+    return max(device.allocated_bytes if device.peak_bytes is None else device.peak_bytes, 1)
+
+
+def _held(at: Origin) -> str:
+    """What a line holds, and where it is: "activations of net.py:7"."""
+    kind = at.category.replace("_", " ")
+    return kind if at.file is None else f"{kind} of {fmt.place(at.file, at.line)}"
+
+
 def largest_changes(growth: Sequence[Growth]) -> list[Growth]:
     """The lines whose live bytes changed most, whether up or down."""
     return sorted(growth, key=lambda row: -abs(row.grown_bytes))
@@ -66,7 +99,7 @@ def page_html(document: MemorySnapshots) -> str:
         body = section("growth", "Growth", _growth(document.growth)) + body
     has_growth = document.growth is not None
     title = "What grew, and what is live at the peak" if has_growth else "What is live at the peak"
-    first = render("snapshot", title=title, toc=toc, headlines=_headlines(document))
+    first = render("snapshot", title=title, toc=toc, answer=answer(document), headlines=_headlines(document))
     return page("Memory snapshot – steptrace", first + body, toc)
 
 
