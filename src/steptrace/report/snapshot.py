@@ -63,10 +63,10 @@ def answer(document: MemorySnapshots) -> str:
     if not shown:
         return ""
     device = max(shown, key=_most_live)
-    most = _shown(device)[0]
+    line = _shown(device)[0]
     when = "live at the snapshot" if device.peak_bytes is None else "live at the peak"
-    share = fmt.percent(100 * most.bytes / _most_live(device))
-    return f"Of {fmt.size_bytes(_most_live(device))} {when}, {share} is one line's: {_held(most)}."
+    share = fmt.percent(100 * line.bytes / _most_live(device))
+    return f"Of {fmt.size_bytes(_most_live(device))} {when}, {share} is one line's: {_held(line)}."
 
 
 def _most_live(device: SnapshotDevice) -> int:
