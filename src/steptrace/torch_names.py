@@ -392,6 +392,12 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         area="measure",
     ),
     *_rows(
+        "a loader whose parts are timed pins batches as DataLoader does",
+        "the time of pinning a batch is not measured",
+        "torch.utils.data._utils.pin_memory.pin_memory",
+        area="measure",
+    ),
+    *_rows(
         "the layers that draw random numbers are turned off for a comparison of outputs",
         "dropout of more than one dimension stays on in a comparison of outputs",
         "torch.nn.modules.dropout._DropoutNd",

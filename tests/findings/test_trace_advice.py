@@ -171,18 +171,18 @@ def test_with_python_stacks_the_advice_is_to_profile_without_them_first():
     (host,) = find_in_trace(entry)  # none on GPU work: its cost is not known
     assert host.severity == "info"
     assert host.figures["slowed_by_stacks"]
-    assert host.advice.index("without Python stacks") < host.advice.index("Let less Python run")
+    assert "with_stack=False" in host.advice
     (timed,) = find_in_trace(replace(entry, unprofiled_step_ns=MS))
     assert timed.severity == "high"
     assert not timed.figures["slowed_by_stacks"]
-    assert "without Python stacks" not in timed.advice
+    assert "with_stack=False" not in timed.advice
 
 
 def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step():
     """The GPU works 400 us of the profiled 1 ms: an unprofiled step of 600 us has 200 us to gain, not 600."""
     entry = launching(kernel=8).summary()
     (profiled,) = by_rule(entry, "host_bound")
-    assert profiled.claim.startswith("host-bound: for 60 % of a step ")
+    assert figures_in(profiled.claim)[0] == 60
     (timed,) = by_rule(replace(entry, unprofiled_step_ns=600 * US), "host_bound")
     assert timed.cost_ns_per_step == pytest.approx(200 * US, rel=0.05)
     assert timed.cost_share == pytest.approx(1 / 3, rel=0.05)

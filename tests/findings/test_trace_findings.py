@@ -62,7 +62,7 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path):
     (finding,) = find_in_ranks(late)
     assert (finding.rule, finding.cost_ns_per_step) == ("straggler", 100 * US)
     assert "rank 1" in finding.claim
-    assert finding.advice.startswith("Compare rank 1's trace with another's")
+    assert "rank 1" in finding.advice
     assert find_in_ranks(even) == []
     traces = tuple(replace(entry, unprofiled_step_ns=MS // 10) for entry in late.traces)
     (unpriced,) = find_in_ranks(replace(late, traces=traces))

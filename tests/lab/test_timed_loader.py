@@ -104,7 +104,7 @@ class Processes(Numbers):
 
 
 def test_pinning_is_timed_where_the_loader_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steptrace.lab.timed_loader.pin_memory", lambda batch: batch + 1)
+    monkeypatch.setattr("steptrace.lab.timed_loader._pin_memory", lambda batch: batch + 1)
     (batch,) = batches_of(DataLoader(Numbers(2), batch_size=2))
     pinned = torch.utils.data._utils.pin_memory.pin_memory(batch)
     assert pinned.batch.flatten().tolist() == [1, 2]

@@ -160,3 +160,15 @@ def names_past_the_registry(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("module", sorted(PREDICT.glob("*.py")), ids=lambda path: path.stem)
 def test_modules_take_private_names_from_the_registry(module: Path) -> None:
     assert list(names_past_the_registry(ast.parse(module.read_text(encoding="utf-8")))) == []
+
+
+def test_no_module_needs_a_private_name_to_be_imported() -> None:
+    package = PREDICT.parent
+    needed = [
+        (file.relative_to(package).as_posix(), ast.unparse(node))
+        for file in package.rglob("*.py")
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch"
+        if any(part.startswith("_") for part in [*(node.module or "").split("."), *(name.name for name in node.names)])
+    ]
+    assert needed == []

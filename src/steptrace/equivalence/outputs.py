@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from steptrace.errors import TrainError
 from steptrace.lab.loop import Batch, to_device
@@ -22,6 +21,8 @@ from steptrace.torch_names import private
 
 #: The base class of all dropout layers.
 _DropoutNd: Final[Any] = private("torch.nn.modules.dropout._DropoutNd") or nn.Dropout
+#: Takes nested lists, tuples and mappings apart; None if PyTorch lacks it. Then an output has to be one tensor.
+_pytree: Final[Any] = private("torch.utils._pytree")
 #: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.
 _SCALE_BACKOFFS: Final = 16
 
@@ -78,7 +79,7 @@ def variant_outputs(model: nn.Module, loss: Any, precision: NumberFormats, batch
 
 def output_tensors(output: Any) -> tuple[list[Tensor], Any]:
     """The floating-point tensors of a model's output, and its structure, from which `loss_and_gradient` rebuilds it."""
-    leaves, tree = tree_flatten(output)
+    leaves, tree = ([output], None) if _pytree is None else _pytree.tree_flatten(output)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not tensors:
         raise TrainError(
@@ -98,7 +99,7 @@ def loss_and_gradient(
     leaves, tree = form
     put = [next(rest) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
     with precision.autocast():
-        value = loss(tree_unflatten(put, tree), targets)
+        value = loss(put[0] if _pytree is None else _pytree.tree_unflatten(put, tree), targets)
     (value * scale).backward()
     gradient = [torch.zeros_like(part) if part.grad is None else part.grad for part in inputs]
     # Divided in float32: in 16 bits the small values, which the scale keeps from underflow, would underflow now.

@@ -11,14 +11,19 @@ from typing import Any, Final
 from unittest import mock
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils import _pytree as pytree
+
+from steptrace.torch_names import private
+
+# None if PyTorch lacks one of them: then `predict.captured` lowers no code, and this module can still be imported.
+FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")
+FakeTensorMode: Any = private("torch._subclasses.fake_tensor.FakeTensorMode")
+pytree: Any = private("torch.utils._pytree")
 
 #: The device that a graph is lowered for.
 CUDA: Final = torch.device("cuda", 0)
 #: PyTorch's own dispatch of fake tensors, which `predict.captured` replaces. Lowering needs the original, which leaves
 #: CUDA devices as they are.
-_DISPATCH: Final = FakeTensorMode.dispatch
+_DISPATCH: Final[Any] = getattr(FakeTensorMode, "dispatch", None)
 #: flex_attention, forward and backward.
 FLEX_ATTENTION: Final = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_attention_backward)
 #: Inductor's calls of graphs inside of a graph, with the attributes that hold these, and its loops over such graphs.
@@ -150,7 +155,7 @@ def _flex_backward(query: Any, key: Any, value: Any, out: Any, sums: Any, grad_o
     return (*grads[:3], of_captured)
 
 
-def _as_cuda(graph: Any, inputs: Sequence[Any], shape_env: Any) -> tuple[Any, list[Any], FakeTensorMode]:
+def _as_cuda(graph: Any, inputs: Sequence[Any], shape_env: Any) -> tuple[Any, list[Any], Any]:
     """A copy of a graph with its tensors on CUDA, its inputs, and the mode of its fake tensors."""
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=shape_env)
 

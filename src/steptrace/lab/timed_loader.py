@@ -10,10 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from torch.utils.data import DataLoader, get_worker_info
-from torch.utils.data._utils.pin_memory import pin_memory
+
+from steptrace.torch_names import private
+
+#: Copies a batch to pinned memory as DataLoader does; without it a timed batch is not pinned.
+_pin_memory: Final[Callable[[Any], Any]] = private("torch.utils.data._utils.pin_memory.pin_memory") or (
+    lambda batch: batch
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class TimedBatch:
     def pin_memory(self) -> "TimedBatch":
         """The batch in pinned memory. PyTorch calls this in a loader that pins, possibly in another thread."""
         started_ns = time.perf_counter_ns()
-        pinned = pin_memory(self.batch)  # type: ignore[no-untyped-call]
+        pinned = _pin_memory(self.batch)
         return TimedBatch(pinned, replace(self.times, pin_ns=time.perf_counter_ns() - started_ns))
 
 
