@@ -1,6 +1,7 @@
 """What each command prints with `--json` fits its schema in docs/schemas/commands."""
 
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -124,3 +125,12 @@ def test_a_program(answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 def test_a_study(answer: Any) -> None:
     assert answer("predict", "masked_loss")["variants"]
+
+
+def test_the_next_command_after_init_names_its_folder_as_a_shell_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "--json", "my lab's ü"]) == 0
+    words = shlex.split(json.loads(capsys.readouterr().out)["next"])
+    assert words == ["cd", "my lab's ü", "&&", "snakemake", "--cores", "all"]

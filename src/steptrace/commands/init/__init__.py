@@ -1,6 +1,7 @@
 """`steptrace init`: a folder that studies code of one's own with the installed steptrace."""
 
 import argparse
+import shlex
 import shutil
 from pathlib import Path
 from typing import Final
@@ -43,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         for target, source in targets.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-    next_step = f"{'' if folder == Path() else f'cd {folder} && '}snakemake --cores all"
+    there = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
+    next_step = f"{there}snakemake --cores all"
     answer = InitAnswer(files=tuple(map(str, targets)), next=next_step)
     takes = "the two studies take some minutes on a laptop; a line after each run says how long it still takes"
     show(arguments, answer, [*answer.files, takes, f"next: {next_step}"])
