@@ -272,6 +272,21 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._dynamo.eval_frame.OptimizedModule",
     ),
     *_rows(
+        "code that a program compiles is found by the function to which torch.compile leaves its work",
+        "compiled code counts as uncompiled",
+        "torch._dynamo.optimize",
+    ),
+    *_rows(
+        "PyTorch says whether compiling is switched off",
+        "code that a setting keeps from being compiled counts as compiled",
+        "torch._dynamo.eval_frame._NullDecorator",
+    ),
+    *_rows(
+        "a program has its own stance on compiling (torch.compiler.set_stance)",
+        "code counts as compiled where the program's stance forbids it, and PyTorch may compile during a prediction",
+        "torch._dynamo.decorators._set_stance",
+    ),
+    *_rows(
         "DataParallel gives a batch to one GPU",
         "programs with DataParallel fail",
         "torch.nn.parallel.scatter_gather.Scatter",
@@ -456,7 +471,9 @@ NAMES: Final[tuple[PrivateName, ...]] = (
     *_rows(
         "Dynamo follows compiled code with fake tensors, and says where its graph breaks",
         "kernels and graph breaks of compiled code are not known",
-        "torch._dynamo.optimize",
+        "torch._dynamo.backends.common.aot_autograd",
+        "torch._C._autograd._top_saved_tensors_default_hooks",
+        "torch._C._autograd._pop_saved_tensors_default_hooks",
         "torch._dynamo.reset_code_caches",
         "torch._dynamo.variables.tensor.TensorVariable.method_attr_device",
         "torch._dynamo.variables.tensor.TensorVariable.method_attr_is_cuda",
@@ -483,7 +500,7 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "kernels of compiled code are not known",
         "torch._inductor.compile_fx.compile_fx",
         "torch._inductor.compile_fx.view_to_reshape",
-        "torch._inductor.compile_fx.record_original_output_strides",
+        "torch._inductor.compile_fx._recursive_record_original_output_strides",
         "torch._inductor.compile_fx._recursive_post_grad_passes",
         "torch._inductor.graph.GraphLowering._update_scheduler",
         "torch._inductor.lowering.fallback_handler",

@@ -12,16 +12,18 @@ from steptrace.documents.estimate import OperatorCalls
 #: Why the kernels of compiled code are not known: this PyTorch is older than those that are followed, or lacks private
 #: names that are needed; PyTorch's compiler ended its process or took too long; Dynamo could not follow the code;
 #: Inductor could not lower a graph of it; no tensor operator is in it; it is compiled for more kinds of arguments than
-#: PyTorch compiles by default; its backward pass is compiled together with the rest of autograd's (compiled autograd).
+#: PyTorch compiles by default; its backward pass is compiled together with the rest of autograd's (compiled autograd);
+#: its backend is another one than Inductor and runs the operators one by one.
 Unlowered = Literal[
-    "release", "names", "ended", "not_followed", "not_lowered", "no_operators", "kinds", "compiled_autograd"
-]
+    "release", "names", "ended", "not_followed", "not_lowered", "no_operators", "kinds", "compiled_autograd",
+    "backend",
+]  # fmt: skip
 
 #: The reasons for code that Dynamo has not followed to its end: the graph breaks of such code are not known either.
 WITHOUT_BREAKS: Final[tuple[Unlowered, ...]] = ("release", "names", "ended", "not_followed", "kinds")
 
 #: The reasons for code that PyTorch runs uncompiled: its kernels are those of its operators.
-RUNS_UNCOMPILED: Final[tuple[Unlowered, ...]] = ("no_operators", "kinds")
+RUNS_UNCOMPILED: Final[tuple[Unlowered, ...]] = ("no_operators", "kinds", "backend")
 
 #: A number of `CompiledStep.queue` below this one stands for the kernels of a compiled call.
 FIRST_CALL: Final = -2

@@ -29,6 +29,8 @@ FLEX_ATTENTION: Final = (torch.ops.higher_order.flex_attention, torch.ops.higher
 #: Inductor's calls of graphs inside of a graph, with the attributes that hold these, and its loops over such graphs.
 _SUBGRAPHS: Final = {"Conditional": ("true_subgraph", "false_subgraph"), "InvokeSubgraph": ("subgraph",)}
 _LOOPS: Final = ("WhileLoop",)
+#: Notes the strides of results, of a graph and the graphs inside of it.
+_STRIDES: Final = "torch._inductor.compile_fx._recursive_record_original_output_strides"
 #: Settings of Inductor: no autotuning, since there is no GPU to try kernels on.
 _SETTINGS: Final = {"max_autotune": False, "max_autotune_gemm": False}
 
@@ -206,7 +208,7 @@ def launches_of(
         # the passes run before the graph is moved to CUDA.
         graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
         compile_fx.view_to_reshape(graph)
-        compile_fx.record_original_output_strides(graph)
+        private(_STRIDES)(graph)
         with torch.no_grad(), virtualized.set_fake_mode(traced_mode), debug(), config.patch(_SETTINGS):
             compile_fx._recursive_post_grad_passes(graph, is_inference=is_inference)
         module, moved, mode = _as_cuda(graph, inputs, shape_env)
@@ -232,6 +234,28 @@ def launches_of(
                 lowering.run(*moved)
                 lowering._update_scheduler()
                 return [launch for node in lowering.scheduler.nodes for launch in _launches(node)]
+
+
+def operators_of(graph: Any) -> list[Launch]:
+    """The operators of a graph, in order, as they run where nothing fuses them. Views are among them.
+
+    Args:
+        graph: the graph of ATen operators, whose nodes hold fake tensors.
+    """
+    return [
+        Library(
+            operator=node.target,
+            args=torch.fx.map_arg(node.args, _value_of),
+            kwargs=dict(torch.fx.map_arg(node.kwargs, _value_of)),
+            result=node.meta.get("val"),
+        )
+        for node in graph.graph.nodes
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OperatorBase)
+    ]
+
+
+def _value_of(argument: Any) -> Any:
+    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
 
 
 def _launches(node: Any) -> Iterator[Launch]:
@@ -321,13 +345,10 @@ def _library(node: Any) -> Iterator[Launch]:
     if origin is None:
         return
 
-    def value(argument: Any) -> Any:
-        return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
-
     yield Library(
         operator=origin.target,
-        args=torch.fx.map_arg(origin.args, value),
-        kwargs=dict(torch.fx.map_arg(origin.kwargs, value)),
+        args=torch.fx.map_arg(origin.args, _value_of),
+        kwargs=dict(torch.fx.map_arg(origin.kwargs, _value_of)),
         result=origin.meta.get("val"),
         layouts=_layouts(getattr(buffer, "inputs", ())),
         layout=next(iter(_layouts((buffer,))), None),

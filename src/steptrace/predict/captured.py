@@ -18,10 +18,10 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
-from functools import wraps
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from unittest import mock
 
 import torch
@@ -32,7 +32,7 @@ from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.engine.compilations import broken_by_pytorch, hints_of
 from steptrace.engine.frames import trace_file_name
 from steptrace.estimate.kernel_classes import OWN_KERNELS
-from steptrace.inductor.lower import FLEX_ATTENTION, Fused, GpuFacts, Launch, launches_of
+from steptrace.inductor.lower import FLEX_ATTENTION, Fused, GpuFacts, Launch, launches_of, operators_of
 from steptrace.predict import attention, backend
 from steptrace.predict.guards import Guard, guards_of
 from steptrace.predict.operators import counted_flop, declared_cost, overload_of, tensor_specs, tensors_of
@@ -47,6 +47,10 @@ FakeTensorMode: Any = private("torch._subclasses.fake_tensor.FakeTensorMode")
 pytree: Any = private("torch.utils._pytree")
 HigherOrderOperator: Any = private("torch._ops.HigherOrderOperator")
 _Mode: Any = private("torch.utils._python_dispatch.TorchDispatchMode") or object
+#: What makes code of Dynamo's graphs: Inductor, PyTorch's CUDA graphs of their operators, or what runs the operators.
+Backend = Literal["inductor", "cudagraphs", "other"]
+#: Settings of Inductor that a capture does without: there is no GPU to try kernels on, or to record them.
+_WITHOUT: Final = {"triton.cudagraphs": False, "max_autotune": False, "max_autotune_gemm": False}
 _ATTENTION: Final = torch.nn.functional.scaled_dot_product_attention
 #: Wraps operators with side effects.
 _WITH_EFFECTS: Final = torch.ops.higher_order.with_effects
@@ -58,6 +62,8 @@ REDUCTION: Final = "inductor.reduction"
 _CONSTANTS: Final = "torch.fx.experimental.proxy_tensor.CONSTANT_NUMEL_LIMIT"
 #: Inductor replaces products with 0.
 _ZEROS: Final = "torch._inductor.fx_passes.joint_graph.UniformValueConstantFolder._add_peephole_patterns"
+#: Makes a backend of functions that get graphs of ATen operators, forward and backward.
+_OF_GRAPHS: Final = "torch._dynamo.backends.common.aot_autograd"
 #: The method of modules that `Module.compile` compiles.
 _CALL: Final = "_call_impl"
 #: The method of optimizers that makes their state at the first step.
@@ -76,6 +82,25 @@ _OLDEST: Final = (2, 13)
 _ASSUMED_VALUE: Final = 1
 #: How often a condition on a tensor holds. Then it does not, so that a loop that waits for it ends.
 _MOST_TRUE: Final = 16
+#: Beginnings of the names of what `mark_dynamic` and its like note on a tensor.
+_MARKS: Final = ("_dynamo_", "_has_dynamo_", "_specialize")
+#: Values without tensors in them.
+_ATOMS: Final = (type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, torch.dtype, torch.device)
+#: How far into what a function reaches tensors are looked for.
+_DEEPEST: Final = 12
+#: Beginnings of the names of modules whose objects hold none of the program's tensors.
+_OF_NO_PROGRAM: Final = (
+    "torch.",
+    "steptrace.",
+    "builtins",
+    "collections",
+    "logging",
+    "threading",
+    "numpy",
+    "multiprocessing",
+)
+#: Attributes of modules that are looked at by themselves.
+_OF_MODULES: Final = ("_parameters", "_buffers", "_modules")
 #: Files of this package: what Dynamo says of them is not about the program.
 _OURS: Final = str(Path(__file__).parents[1])
 
@@ -127,6 +152,8 @@ def capture(  # noqa: PLR0913
     dynamic: bool | None = None,
     originals: Mapping[tuple[Any, str], Any],
     guards: list[Guard] | None = None,
+    code_by: Backend = "inductor",
+    settings: Mapping[str, Any] | None = None,
 ) -> CompiledCode:
     """The kernels of a compiled function, for a call with these arguments.
 
@@ -138,6 +165,8 @@ def capture(  # noqa: PLR0913
         dynamic: the argument `dynamic` of `torch.compile`.
         originals: PyTorch's attributes as they are without a prediction, by owner and name.
         guards: filled with what the compiled code depends on.
+        code_by: what makes code of the graphs.
+        settings: Inductor's, by name, as the program sets them for this code.
 
     Returns:
         The kernels. If they cannot be found, the reason and no kernels.
@@ -149,8 +178,14 @@ def capture(  # noqa: PLR0913
         return unlowered("names", "; ".join(losses_of(missing("compile"))))
     _make_patterns(originals)
     found = _Found(mask_share=mask_share_of((*args, *kwargs.values())))
-    settings: dict[str, Any] = {"facts": facts, "dynamic": dynamic, "originals": originals}
-    result = _in_child(lambda: (_followed(function, args, kwargs, found, **settings), found.guards))
+    asked: dict[str, Any] = {
+        "facts": facts,
+        "dynamic": dynamic,
+        "originals": originals,
+        "code_by": code_by,
+        "settings": settings or {},
+    }
+    result = _in_child(lambda: (_followed(function, args, kwargs, found, **asked), found.guards))
     found_code, found_guards = (unlowered("ended"), []) if result is None else result
     if guards is not None:
         guards += found_guards
@@ -250,28 +285,31 @@ def _in_child(work: Callable[[], _Result]) -> _Result | None:
 
 
 def _followed(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], found: _Found, **settings: Any
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], found: _Found, **asked: Any
 ) -> CompiledCode:
-    """Follow code, record the result in `found`, and return its content; `settings` are those of `_trace`."""
+    """Follow code, record the result in `found`, and return its content; `asked` holds the rest of `_trace`'s."""
     why: Unlowered | None = None
     reason: str | None = None
     try:
         with _silent():
-            _trace(function, args, kwargs, found, **settings)
+            _trace(function, args, kwargs, found, **asked)
     except Exception as error:  # whatever Dynamo, Inductor or the program raises, the prediction goes on
         inner = getattr(error, "inner_exception", None) or error.__cause__ or error
         lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
         reason = f"{type(inner).__name__}: {lines[0][:200] if lines else ''}"
         why = "not_lowered" if found.is_lowering else "not_followed"
     else:
-        why = None if found.graphs else "no_operators"
+        if asked["code_by"] == "other" and found.graphs:
+            why = "backend"
+        elif not found.graphs:
+            why = "no_operators"
     kernels = GraphKernels(
         forward=tuple(call for calls in found.forward for call in calls),
         backward=tuple(call for calls in found.backward for call in calls),
     )
     return CompiledCode(
         graphs=found.graphs,
-        kernels=None if reason is not None or not found.graphs else kernels,
+        kernels=None if why is not None else kernels,
         breaks=tuple(dict.fromkeys(found.breaks)),
         unlowered=why,
         reason=reason,
@@ -289,22 +327,27 @@ def _trace(  # noqa: PLR0913
     facts: GpuFacts,
     dynamic: bool | None,
     originals: Mapping[tuple[Any, str], Any],
+    code_by: Backend,
+    settings: Mapping[str, Any],
 ) -> None:
     shapes: Any = importlib.import_module("torch.fx.experimental.symbolic_shapes")
     compile_fx: Any = importlib.import_module("torch._inductor.compile_fx")
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes.ShapeEnv())
     fakes: dict[int, Tensor] = {}
 
-    def inner(graph: Any, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
-        is_backward = bool(settings.get("is_backward"))
+    def inner(graph: Any, inputs: Sequence[Any], **of_graph: Any) -> Callable[..., Any]:
+        is_backward = bool(of_graph.get("is_backward"))
         if not is_backward:
             found.kept_bytes += _kept_bytes(graph)
         found.is_lowering = True
-        is_inference = bool(settings.get("is_inference"))
+        is_inference = bool(of_graph.get("is_inference"))
         with private("torch.utils._python_dispatch._disable_current_modes")():
-            launches = launches_of(graph, inputs, facts, is_inference=is_inference, is_backward=is_backward)
+            if code_by == "inductor":
+                launches = launches_of(graph, inputs, facts, is_inference=is_inference, is_backward=is_backward)
+            else:
+                launches = operators_of(graph)
         found.is_lowering = False
-        calls = [_written(launch, found.mask_share) for launch in launches]
+        calls = [_written(_with_numbers(launch), found.mask_share) for launch in launches]
         (found.backward if is_backward else found.forward).append([call for call in calls if call is not None])
 
         def run(inputs: list[Any]) -> Any:
@@ -321,7 +364,11 @@ def _trace(  # noqa: PLR0913
             if node.op == "call_function" and node.target is _ATTENTION:
                 node.target = attention.of_fakes
         graph.recompile()
-        return compile_fx.compile_fx(graph, list(inputs), inner_compile=inner)
+        if code_by == "other":
+            return graph.forward
+        if code_by == "cudagraphs":
+            return private(_OF_GRAPHS)(fw_compiler=inner, bw_compiler=partial(inner, is_backward=True))(graph, inputs)
+        return compile_fx.compile_fx(graph, list(inputs), inner_compile=inner, config_patches={**settings, **_WITHOUT})
 
     def guarded(guards: Any) -> None:
         if not found.guards:
@@ -338,6 +385,7 @@ def _trace(  # noqa: PLR0913
         # `Module.compile` compiles this method. Dynamo follows a module, and would call the compiled method again.
         module: Any = getattr(function, "__self__")  # noqa: B009 - a Callable has none for the type checker
         module._compiled_call_impl = None
+        setattr(type(module), _CALL, vars(nn.Module)[_CALL])  # a compiled class has another one
         function = module
     with ExitStack() as stack:
         for context in (
@@ -349,8 +397,8 @@ def _trace(  # noqa: PLR0913
             _devices_named(),
             _patterns_of_cpu(),
             _watching_breaks(found),
-            _fake_state(function, args, kwargs, mode, fakes),
-            torch.compiler.set_stance("default"),
+            _compiling(),
+            _without_saved_tensor_hooks(),
             # Checkpoints ask for the module of their tensors' device.
             mock.patch.object(torch, backend.DEVICE_TYPE, torch.cuda, create=True),
             # Nothing is computed of constants on the device, which has no memory here.
@@ -360,6 +408,10 @@ def _trace(  # noqa: PLR0913
             importlib.import_module("torch._functorch.config").patch(enable_autograd_cache=False),
         ):
             stack.enter_context(context)
+        state = _State(mode, fakes)
+        for reached in (function, inspect.unwrap(function), *args, *kwargs.values()):
+            if not isinstance(reached, Tensor):
+                state.faked(reached)
         fake_args, fake_kwargs = pytree.tree_map(lambda value: _fake(value, mode, fakes), (list(args), dict(kwargs)))
         # A tensor from a literal begins on the CPU, where fake tensors support it. This process ends afterwards.
         private("torch._C._set_only_lift_cpu_tensors")(True)
@@ -372,12 +424,23 @@ def _trace(  # noqa: PLR0913
         stack.enter_context(_Reads())
         compiled = dynamo.optimize(compiler, dynamic=dynamic, guard_export_fn=guarded)(function)
         results = compiled(*fake_args, **fake_kwargs)
-        outputs = [
-            tensor for tensor in pytree.tree_leaves(results) if isinstance(tensor, Tensor) and tensor.requires_grad
-        ]
+        outputs = [tensor for tensor in _tensors_in(results) if tensor.requires_grad]
         leaves = [tensor for tensor in fakes.values() if tensor.requires_grad]
-        if outputs and leaves and not found.backward:  # unless the code has run its backward pass itself
+        if (
+            outputs and leaves and not found.backward and code_by != "other"
+        ):  # unless the code has run its backward pass itself
             torch.autograd.grad(outputs, leaves, [torch.ones_like(tensor) for tensor in outputs], allow_unused=True)
+
+
+def _tensors_in(results: Any) -> Iterator[Tensor]:
+    """The tensors of a function's results, which may be objects with attributes, such as a data class."""
+    for leaf in pytree.tree_leaves(results):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from _tensors_in([getattr(leaf, one.name, None) for one in fields(leaf)])
+        elif not isinstance(leaf, nn.Module) and not str(type(leaf).__module__).startswith(_OF_NO_PROGRAM):
+            yield from (value for value in getattr(leaf, "__dict__", {}).values() if isinstance(value, Tensor))
 
 
 def _results_of(graph: Any) -> list[Any] | None:
@@ -398,7 +461,7 @@ def _kept_bytes(graph: Any) -> int:
     placeholders = {_storage(node) for node in nodes if node.op == "placeholder"}
     kept = {_storage(node): node for node in pytree.tree_leaves(last.args) if isinstance(node, torch.fx.Node)}
     tensors = [node.meta["val"] for key, node in kept.items() if key is not None and key not in placeholders]
-    return sum(int(tensor.untyped_storage().nbytes()) for tensor in tensors if tensor.layout is torch.strided)
+    return sum(_number(tensor.untyped_storage().nbytes()) for tensor in tensors if tensor.layout is torch.strided)
 
 
 def _storage(node: Any) -> int | None:
@@ -408,7 +471,7 @@ def _storage(node: Any) -> int | None:
 
 def _fake(value: Any, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Any:
     """A fake tensor on the device of a tensor, one for each tensor; any other value stays as it is."""
-    if not isinstance(value, Tensor):
+    if not isinstance(value, Tensor) or isinstance(value, FakeTensor):
         return value
     if id(value) not in fakes:
         inside: Tensor = getattr(value, "_inner", value)
@@ -419,49 +482,116 @@ def _fake(value: Any, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Any:
             fake = nn.Parameter(fake, requires_grad=value.requires_grad)
         elif value.requires_grad:
             fake.requires_grad_()
+        vars(fake).update((name, mark) for name, mark in vars(value).items() if name.startswith(_MARKS))
         fakes[id(value)] = fake
     return fakes[id(value)]
 
 
-@contextmanager
-def _fake_state(
-    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode, fakes: dict[int, Tensor]
-) -> Iterator[None]:
-    """Fake tensors in all modules that a function can reach."""
-    before: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    seen: set[int] = set()
-    for module in _reached(function, args, kwargs, nn.Module):
-        for part in module.modules():
-            for tensors in (part._parameters, part._buffers):
-                if id(tensors) not in seen:
-                    seen.add(id(tensors))
-                    before.append((tensors, dict(tensors)))
-    for optimizer in _reached(function, args, kwargs, torch.optim.Optimizer):
-        _fake_optimizer(optimizer, mode, fakes)
-    try:
-        for tensors, values in before:
-            tensors.update({name: _fake(value, mode, fakes) for name, value in values.items()})
-        yield
-    finally:
-        for tensors, values in before:
-            tensors.clear()
-            tensors.update(values)
+class _State:
+    """Puts fake tensors into all that a function can reach: modules, optimizers, closures, globals, objects.
+
+    Nothing is put back: this process is a child that ends afterwards.
+    """
+
+    def __init__(self, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> None:
+        self._mode, self._fakes = mode, fakes
+        #: By identity what has been seen; it stays alive, so that no other object gets its identity.
+        self._seen: dict[int, Any] = {}
+
+    def faked(self, value: Any, depth: int = 0) -> Any:
+        """The value with fake tensors: itself, changed in place, or a fake tensor or a tuple in place of it."""
+        if isinstance(value, Tensor):
+            self._seen[id(value)] = value
+            # A tensor on the CPU is made fake where Dynamo meets it, and has its values where the program reads it.
+            return _fake(value, self._mode, self._fakes) if is_virtual(value) else value
+        if isinstance(value, _ATOMS) or depth > _DEEPEST:
+            return value
+        if type(value) is tuple:
+            return tuple(self.faked(part, depth + 1) for part in value)
+        if id(value) in self._seen:
+            return value
+        self._seen[id(value)] = value
+        if isinstance(value, list):
+            value[:] = [self.faked(part, depth + 1) for part in value]
+        elif isinstance(value, dict):
+            self._mapping(value, depth)
+        elif isinstance(value, nn.Module):
+            for part in value.modules():
+                self._module(part, depth)
+        elif isinstance(value, torch.optim.Optimizer):
+            self._optimizer(value)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, depth)
+        elif isinstance(value, types.MethodType):
+            self.faked(value.__self__, depth + 1)
+            self.faked(value.__func__, depth + 1)
+        elif isinstance(value, partial):
+            args, keywords = self.faked(value.args, depth + 1), self.faked(value.keywords, depth + 1)
+            state: Any = value
+            state.__setstate__((self.faked(value.func, depth + 1), args, keywords, vars(value)))
+        elif not str(type(value).__module__).startswith(_OF_NO_PROGRAM):
+            self._mapping(getattr(value, "__dict__", {}), depth)
+        return value
+
+    def _mapping(self, values: Any, depth: int) -> None:
+        for name, part in list(values.items()):
+            faked = self.faked(part, depth + 1)
+            if faked is not part:
+                values[name] = faked
+
+    def _module(self, module: nn.Module, depth: int) -> None:
+        attributes = vars(module)
+        if id(attributes) in self._seen:
+            return
+        self._seen[id(attributes)] = attributes
+        for tensors in (attributes.get("_parameters", {}), attributes.get("_buffers", {})):
+            self._seen.update((id(tensor), tensor) for tensor in tensors.values())
+            tensors.update({name: _fake(value, self._mode, self._fakes) for name, value in tensors.items()})
+        self._mapping({name: value for name, value in attributes.items() if name not in _OF_MODULES}, depth)
+        for name, value in list(attributes.items()):
+            if isinstance(value, Tensor | tuple):
+                attributes[name] = self.faked(value, depth + 1)
+
+    def _optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        mode, fakes = self._mode, self._fakes
+        for group in optimizer.param_groups:
+            self._seen.update((id(value), value) for value in (*group["params"], *group.values()))
+            group["params"] = [_fake_with_gradient(parameter, mode, fakes) for parameter in group["params"]]
+            # A learning rate may be a tensor.
+            group.update({name: _fake(value, mode, fakes) for name, value in group.items()})
+        # Dynamo calls this method as it is, and what it makes on the device has to be fake, too.
+        first = getattr(optimizer, _FIRST, None)
+        if first is not None:
+            setattr(optimizer, _FIRST, _in_mode(first, mode))
+        state = {
+            _fake(parameter, mode, fakes): {name: _fake(value, mode, fakes) for name, value in values.items()}
+            for parameter, values in optimizer.state.items()
+        }
+        self._seen[id(optimizer.state)] = dict(optimizer.state)
+        optimizer.state.clear()
+        optimizer.state.update(state)
+
+    def _function(self, function: types.FunctionType, depth: int) -> None:
+        if str(function.__module__).startswith(_OF_NO_PROGRAM) and not function.__closure__:
+            return
+        for cell in function.__closure__ or ():
+            if _filled(cell):
+                cell.cell_contents = self.faked(cell.cell_contents, depth + 1)
+        function.__defaults__ = self.faked(function.__defaults__, depth + 1)
+        self.faked(function.__kwdefaults__, depth + 1)
+        self._mapping(vars(function), depth)
+        names = function.__globals__
+        for name in _names_in(function.__code__):
+            if name in names:
+                names[name] = self.faked(names[name], depth + 1)
 
 
-def _fake_optimizer(optimizer: torch.optim.Optimizer, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> None:
-    """Put fake tensors into an optimizer. It is not restored: this process is a child that ends afterwards."""
-    for group in optimizer.param_groups:
-        group["params"] = [_fake_with_gradient(parameter, mode, fakes) for parameter in group["params"]]
-    # Dynamo calls this method as it is, and what it makes on the device has to be fake, too.
-    first = getattr(optimizer, _FIRST, None)
-    if first is not None:
-        setattr(optimizer, _FIRST, _in_mode(first, mode))
-    state = {
-        _fake(parameter, mode, fakes): {name: _fake(value, mode, fakes) for name, value in values.items()}
-        for parameter, values in optimizer.state.items()
-    }
-    optimizer.state.clear()
-    optimizer.state.update(state)
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """Names that a function and the functions in it use, globals among them."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
 
 
 def _in_mode(function: Callable[..., Any], mode: FakeTensorMode) -> Callable[..., Any]:
@@ -481,27 +611,6 @@ def _fake_with_gradient(parameter: Tensor, mode: FakeTensorMode, fakes: dict[int
     return fake
 
 
-_Reached = TypeVar("_Reached")
-
-
-def _reached(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], kind: type[_Reached]) -> Iterator[_Reached]:
-    """Objects of a kind that a function can reach: its owner, its arguments and defaults, its closure, its globals.
-
-    The owner of a function inside a wrapper counts, too, as of an optimizer's wrapped `step`.
-    """
-    values = [function, getattr(function, "__self__", None), *args, *kwargs.values()]
-    function = inspect.unwrap(function) if callable(function) else function
-    values += [getattr(function, "__self__", None)]
-    code = getattr(function, "__func__", function)
-    if isinstance(code, types.FunctionType):
-        values += [*(code.__defaults__ or ()), *(code.__kwdefaults__ or {}).values()]
-        values += [cell.cell_contents for cell in code.__closure__ or () if _filled(cell)]
-        values += [code.__globals__[name] for name in code.__code__.co_names if name in code.__globals__]
-    for value in values:
-        if isinstance(value, kind):
-            yield value
-
-
 def _filled(cell: Any) -> bool:
     try:
         return cell.cell_contents is not None
@@ -519,6 +628,24 @@ def _without_function_modes() -> Iterator[None]:
     finally:
         for mode in reversed(modes):
             private("torch._C._push_on_torch_function_stack")(mode)
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Let Dynamo compile, which a prediction forbids in the program."""
+    with torch.compiler.set_stance("default"):
+        yield
+
+
+@contextmanager
+def _without_saved_tensor_hooks() -> Iterator[None]:
+    """Leave the hooks of the program around a call, such as a checkpoint's, which would run its code with real tensors.
+
+    They are not put back: this process is a child that ends afterwards.
+    """
+    while private("torch._C._autograd._top_saved_tensors_default_hooks")(True) is not None:
+        private("torch._C._autograd._pop_saved_tensors_default_hooks")()
+    yield
 
 
 @contextmanager
@@ -737,6 +864,38 @@ def _watching_breaks(found: _Found) -> Iterator[None]:
 
     with mock.patch.object(translator, "log_graph_break", logged):
         yield
+
+
+def _with_numbers(launch: Launch) -> Launch:
+    """A launch whose dynamic sizes are numbers."""
+    if isinstance(launch, Fused):
+        return launch
+    args, kwargs, result = pytree.tree_map(_with_number, (launch.args, launch.kwargs, launch.result))
+    return replace(launch, args=args, kwargs=kwargs, result=result)
+
+
+def _with_number(value: Any) -> Any:
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return _number(value)
+    if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
+        return value
+    sizes, strides = tuple(value.shape), tuple(value.stride())
+    if not any(isinstance(size, torch.SymInt) for size in (*sizes, *strides)):
+        return value
+    numbers = [[_number(size) for size in dimensions] for dimensions in (sizes, strides)]
+    empty = torch.empty_strided(*numbers, dtype=value.dtype, device="meta")
+    return FakeTensor(FakeTensorMode(), empty, value.fake_device)
+
+
+def _number(value: Any) -> Any:
+    """The value of a dynamic size when its graph was traced; 1 of one that depends on the values of tensors.
+
+    To convert it in any other way would make it a constant of the code.
+    """
+    node = getattr(value, "node", None)
+    if node is None:
+        return value
+    return node.hint if node.has_hint() else _ASSUMED_VALUE
 
 
 def _written(launch: Launch, mask_share: float) -> OperatorCalls | None:

@@ -12,9 +12,9 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial, wraps
-from types import CodeType, FrameType
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce, wraps
+from types import CodeType, FrameType, MethodType
 from typing import Any, Final
 
 import torch
@@ -49,7 +49,19 @@ _MOST_SIZES: Final = 3
 _OPERATORS_OF_FUNCTIONS: Final = "torch._higher_order_ops"
 #: The kind of all calls for which code is not compiled again.
 _TOO_MANY: Final = "too many"
-_CUDA_GRAPHS: Final = ("reduce-overhead", "max-autotune")
+#: PyTorch's backend that launches the operators of a graph as a CUDA graph, and fuses nothing.
+_CUDA_GRAPHS: Final = "cudagraphs"
+#: Where Inductor's functions are defined, which a program can name as its backend.
+_OF_INDUCTOR: Final = ("torch._inductor", "torch._dynamo.backends.inductor")
+#: A backend that stands for Inductor where arguments are checked.
+_CHECKED: Final = "eager"
+#: What `torch._dynamo.optimize` returns if nothing is to be compiled.
+_NOTHING: Final = "torch._dynamo.eval_frame._NullDecorator"
+#: The method that modules are called by.
+_CALL_OF_MODULES: Final = "_call_impl"
+#: Stances (`torch.compiler.set_stance`): nothing is compiled, or nothing again, or not at the first call.
+_EAGER, _EAGER_AGAIN, _FAILS_AGAIN = "force_eager", "eager_on_recompile", "fail_on_recompile"
+_LATER: Final = ("eager_then_compile", "aot_eager_then_compile")
 #: A constant of at most so many values, in one dimension, is written into the kernel that reads it.
 _INLINED: Final = 8
 #: Operators that create a tensor without reading another one: Inductor creates it on the GPU.
@@ -88,11 +100,72 @@ class Region:
         fuses: whether its backend is Inductor.
         serial: number of the call.
         code: its index in `Syncs.codes`; None if compiled code is not followed.
+        by_program: whether the program compiles it, and not this prediction alone.
     """
 
     fuses: bool
     serial: int = 0
     code: int | None = None
+    by_program: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiler:
+    """What the program asks of `torch.compile`.
+
+    Attributes:
+        backend: what makes code of graphs; "other" runs their operators one by one.
+        name: of a backend that is neither Inductor nor PyTorch's CUDA graphs.
+        settings: Inductor's, by name. A mode is a set of them.
+        dynamic: the argument `dynamic`.
+        fullgraph: the argument `fullgraph`.
+        limit: the argument `recompile_limit`.
+    """
+
+    backend: captured.Backend = "inductor"
+    name: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    limit: int | None = None
+
+    @classmethod
+    def from_arguments(cls, backend: Any, options: Mapping[str, Any]) -> "Compiler":
+        """By the arguments of `torch._dynamo.optimize`, whose backend is a name, or a function with its settings."""
+        function = getattr(backend, "compiler_fn", backend)
+        name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
+        is_inductor = name == _INDUCTOR or str(getattr(function, "__module__", "")).startswith(_OF_INDUCTOR)
+        kind: captured.Backend = "inductor" if is_inductor else "cudagraphs" if name == _CUDA_GRAPHS else "other"
+        return cls(
+            backend=kind,
+            name=str(name or getattr(function, "__name__", function)) if kind == "other" else None,
+            settings=dict(getattr(backend, "config", None) or {}) if is_inductor else {},
+            dynamic=options.get("dynamic"),
+            fullgraph=bool(options.get("nopython")),
+            limit=options.get("recompile_limit"),
+        )
+
+    @property
+    def uses_cuda_graphs(self) -> bool:
+        """Whether the kernels of a call are launched at once."""
+        return self.backend == "cudagraphs" or bool(self._setting("triton.cudagraphs"))
+
+    @property
+    def tunes(self) -> bool:
+        """Whether Inductor tries several kernels for each product, and takes the quickest."""
+        return bool(self._setting("max_autotune") or self._setting("max_autotune_gemm"))
+
+    def _setting(self, name: str) -> Any:
+        """A setting of this compiler, or else that of the process."""
+        if self.backend != "inductor" or name in self.settings:
+            return self.settings.get(name)
+        config: Any = importlib.import_module("torch._inductor.config")
+        return reduce(lambda owner, part: getattr(owner, part, None), name.split("."), config)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Code that is compiled with equal keys is shared."""
+        return self.backend, self.name, str(sorted(self.settings.items(), key=str)), self.dynamic
 
 
 def gpu_facts(driver: DriverFacts) -> GpuFacts:
@@ -121,7 +194,7 @@ def replacements(recorder: Syncs) -> Replacements:
     if learn_functions is not None:
         learn_functions()
     return {
-        (torch, "compile"): _following(recorder),
+        (dynamo, "optimize"): _following(recorder, dynamo.optimize),
         (torch.compiler, "disable"): _disabling(recorder, torch.compiler.disable),
         (dynamo, "disable"): _disabling(recorder, dynamo.disable),
         **{
@@ -139,24 +212,54 @@ def release() -> None:
     _literals.clear()
 
 
-def _following(recorder: Syncs) -> Callable[..., Any]:
-    def compile(model: Any = None, **options: Any) -> Any:
-        """A module or function that runs as it is, and is noted at each call; a decorator with or without arguments."""
-        if model is None:
-            return lambda model: compile(model, **options)
-        of_pytorch = str(getattr(model, "__module__", "")).startswith(_OPERATORS_OF_FUNCTIONS)
-        if options.get("disable") or of_pytorch:
-            return model
-        if isinstance(model, nn.Module):
-            context = _Context(recorder, options, model)
-            optimized = private("torch._dynamo.eval_frame.OptimizedModule")
-            if optimized is None:
-                model.forward = context(model.forward)
-                return model
-            return optimized(model, context)
-        return _Context(recorder, options, None)(model)
+def _following(recorder: Syncs, optimize: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch._dynamo.optimize`, to which `torch.compile` leaves its work once it has checked its arguments."""
 
-    return compile
+    @wraps(optimize)
+    def following(backend: Any = _INDUCTOR, **options: Any) -> Callable[[Any], Any]:
+        """Wraps a module or function that runs as it is, and is noted at each call."""
+        compiler = Compiler.from_arguments(backend, options)
+        # PyTorch refuses what it would refuse in the program. Inductor itself is not asked: its import takes seconds.
+        asked = _CHECKED if compiler.backend == "inductor" else backend
+        is_off = isinstance(optimize(asked, **options), private(_NOTHING) or ())
+
+        def compile(model: Any) -> Any:
+            of_pytorch = str(getattr(model, "__module__", "")).startswith(_OPERATORS_OF_FUNCTIONS)
+            if is_off or of_pytorch:
+                return model
+            optimized = private("torch._dynamo.eval_frame.OptimizedModule")
+            if isinstance(model, optimized or ()):  # which is compiled once
+                model = model._orig_mod
+            if isinstance(model, nn.Module):
+                context = _Context(recorder, compiler, model)
+                if optimized is None:
+                    model.forward = context(model.forward)
+                    return model
+                return optimized(model, context)
+            if isinstance(model, type):
+                method = _CALL_OF_MODULES if issubclass(model, nn.Module) else "__call__"
+                setattr(model, method, _of_instances(recorder, compiler, getattr(model, method)))
+                return model
+            if not callable(model):
+                raise AssertionError(f"A callable function is expected, but {type(model)} is provided.")
+            return _Context(recorder, compiler, None)(model)
+
+        return compile
+
+    return following
+
+
+def _of_instances(recorder: Syncs, compiler: "Compiler", method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a class that is compiled: each instance has its own code."""
+    contexts: dict[int, Callable[..., Any]] = {}
+
+    @wraps(method)
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if id(self) not in contexts:
+            contexts[id(self)] = _Context(recorder, compiler, None)(MethodType(method, self))
+        return contexts[id(self)](*args, **kwargs)
+
+    return called
 
 
 def _is_compiling(recorder: Syncs, asked: Callable[[], bool]) -> Callable[[], bool]:
@@ -168,7 +271,7 @@ def _is_compiling(recorder: Syncs, asked: Callable[[], bool]) -> Callable[[], bo
     @wraps(asked)
     def is_compiling() -> bool:
         region = recorder.region
-        compiles = isinstance(region, Region) and region.fuses
+        compiles = isinstance(region, Region) and region.by_program
         return (compiles and not sys._getframe(1).f_code.co_filename.startswith(TORCH)) or asked()
 
     return is_compiling
@@ -225,15 +328,16 @@ class _Context:
     def __init__(
         self,
         recorder: Syncs,
-        options: Mapping[str, Any],
+        compiler: Compiler,
         module: nn.Module | None,
     ) -> None:
         self._recorder = recorder
-        self._options = options
         self._module = module
-        self._fuses = options.get("backend") in (None, _INDUCTOR)
+        self._fuses = compiler.backend == "inductor"
         self._note = NOTE.format("function" if module is None else "module")
-        self._kinds = _Kinds(recorder, options)
+        self._kinds = _Kinds(recorder, compiler)
+        #: Whether a first call has run uncompiled, as a stance of the program may ask.
+        self._was_called = False
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         recorder = self._recorder
@@ -242,9 +346,11 @@ class _Context:
         def uncompiled(*args: Any, **kwargs: Any) -> Any:
             if recorder.region is not None:  # compiled with the code that calls it
                 return function(*args, **kwargs)
-            recorder.cannot_judge(COMPILED, self._note)
-            follows = self._fuses and recorder.follows_compiled
             target = function if self._module is None else self._module
+            if self._runs_uncompiled(target, args, kwargs):
+                return function(*args, **kwargs)
+            recorder.cannot_judge(COMPILED, self._note)
+            follows = recorder.follows_compiled
             module = target if isinstance(target, nn.Module) else getattr(target, "__self__", None)
             units = sharded_units(module) if isinstance(module, nn.Module) else ()
             if units:
@@ -253,6 +359,25 @@ class _Context:
             return _run(recorder, Region(self._fuses, recorder.next_call(), code), function, args, kwargs)
 
         return uncompiled
+
+    def _runs_uncompiled(self, target: Any, args: Any, kwargs: Any) -> bool:
+        """Whether the program's stance keeps this call from being compiled (`torch.compiler.set_stance`).
+
+        Raises:
+            RuntimeError: the stance forbids to compile again, and this call would.
+        """
+        recorder = self._recorder
+        stance = getattr(recorder.stance, "stance", None)
+        was_called, self._was_called = self._was_called, True
+        if stance == _EAGER or (stance in _LATER and not was_called):
+            return True
+        if stance not in (_EAGER_AGAIN, _FAILS_AGAIN) or not recorder.follows_compiled:
+            return False
+        if self._kinds.has(target, args, kwargs):
+            return False
+        if stance == _FAILS_AGAIN:
+            raise RuntimeError(f"Detected recompile when torch.compile stance is '{stance}'")
+        return True
 
     def _in_units(self, units: Sequence[nn.Module], function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a function that runs the compiled code of each of these modules, between the hooks of FSDP."""
@@ -271,7 +396,7 @@ class _Context:
             if recorder.region is not None:
                 return forward(*args, **kwargs)
             code = None
-            if self._fuses and recorder.follows_compiled:
+            if recorder.follows_compiled:
                 compiled_forward, unit.forward = unit.forward, forward  # what is followed is the program's own
                 try:
                     code = self._kinds.place_of(unit, args, kwargs)
@@ -300,19 +425,17 @@ class _Kinds:
     kind. Kernels are found for the first few sizes. A later size gets those of the nearest one.
     """
 
-    def __init__(self, recorder: Syncs, options: Mapping[str, Any]) -> None:
-        self._recorder, self._options = recorder, options
+    def __init__(self, recorder: Syncs, compiler: Compiler) -> None:
+        self._recorder, self._compiler = recorder, compiler
         self._kinds: set[object] = set()
         #: By kind of arguments, the sizes (in elements) for which kernels were found, and where these are kept.
         self._sizes: dict[object, dict[int, int]] = {}
 
     def place_of(self, target: Any, args: Any, kwargs: Any) -> int:
         """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first."""
-        recorder, dynamic = self._recorder, self._options.get("dynamic")
-        settings: tuple[object, ...] = (self._options.get("mode"), str(self._options.get("options") or {}), dynamic)
-        guarded = recorder.guarded_code.setdefault(
-            (*settings, code_of(target)), CompiledKinds.of_target(target, dynamic)
-        )
+        recorder, dynamic = self._recorder, self._compiler.dynamic
+        settings = self._compiler.key
+        guarded = self._guarded(target)
         with recorder.paused():
             compiled, failed = guarded.fitting(target, args, kwargs)
             key, alike, elements = _signature(target, args, kwargs)
@@ -321,7 +444,7 @@ class _Kinds:
         # A program that never stops compiling has no more variants than sizes. Later ones have the kernels of the last.
         settings = (*settings, min(variant, _MOST_SIZES - 1))
         kind: object = (*settings, key if dynamic is False else alike)
-        if compiles and len(guarded.compiled) >= _most_kinds():
+        if compiles and len(guarded.compiled) >= self._most():
             kind = key = _TOO_MANY
         self._kinds.add(kind)
         places = recorder.kinds_of_code
@@ -338,6 +461,19 @@ class _Kinds:
         if compiles and key is not _TOO_MANY:
             self._compile(guarded, guards, failed, variant, place, (target, args, kwargs))
         return place
+
+    def has(self, target: Any, args: Any, kwargs: Any) -> bool:
+        """Whether there is compiled code for a call with these arguments."""
+        with self._recorder.paused():
+            return self._guarded(target).fitting(target, args, kwargs)[0] is not None
+
+    def _guarded(self, target: Any) -> CompiledKinds:
+        key = (*self._compiler.key, code_of(target))
+        return self._recorder.guarded_code.setdefault(key, CompiledKinds.of_target(target, self._compiler.dynamic))
+
+    def _most(self) -> int:
+        """The limit of kinds of arguments."""
+        return _most_kinds() if self._compiler.limit is None else self._compiler.limit
 
     def _compile(
         self,
@@ -360,20 +496,21 @@ class _Kinds:
 
     def _followed(self, target: Any, args: Any, kwargs: Any, guards: list[Guard], *, is_limited: bool) -> int:
         """Follow the code for arguments of a new kind, fill `guards`, and return its index in `Syncs.codes`."""
-        recorder = self._recorder
-        mode = self._options.get("mode")
-        inductor = self._options.get("options") or {}
-        if is_limited or len(self._kinds) > _most_kinds():
+        recorder, compiler = self._recorder, self._compiler
+        if is_limited or len(self._kinds) > self._most():
             code = captured.unlowered("kinds")
         else:
             with recorder.paused():
-                code = _flex_attention(target, args, kwargs) or captured.capture(
+                flex = _flex_attention(target, args, kwargs) if compiler.backend == "inductor" else None
+                code = flex or captured.capture(
                     target,
                     args,
                     kwargs,
                     facts=gpu_facts(machine.driver),
-                    dynamic=self._options.get("dynamic"),
+                    dynamic=compiler.dynamic,
                     originals=recorder.originals,
+                    code_by=compiler.backend,
+                    settings=compiler.settings,
                     guards=guards,
                 )
         site = running_line()
@@ -385,11 +522,12 @@ class _Kinds:
             replace(
                 code,
                 breaks=tuple(breaks),
-                cuda_graphs=mode in _CUDA_GRAPHS or bool(inductor.get("triton.cudagraphs")),
-                tunes=(mode is not None and mode.startswith("max-autotune")) or bool(inductor.get("max_autotune")),
+                reason=compiler.name if code.unlowered == "backend" else code.reason,
+                cuda_graphs=compiler.uses_cuda_graphs,
+                tunes=compiler.tunes,
                 file=file,
                 line=line,
-                fullgraph=bool(self._options.get("fullgraph")),
+                fullgraph=compiler.fullgraph,
             )
         )
         return len(recorder.codes) - 1
@@ -419,9 +557,9 @@ def _as_if_compiled(recorder: Syncs, call: Callable[..., Any]) -> Callable[..., 
     def called(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if recorder.region is not None or not _is_compilable(self) or not _on_device((*args, *kwargs.values())):
             return call(self, *args, **kwargs)
-        code = kinds.setdefault(id(self), _Kinds(recorder, {})).place_of(self, args, kwargs)
+        code = kinds.setdefault(id(self), _Kinds(recorder, Compiler())).place_of(self, args, kwargs)
         # The program waits as it does uncompiled.
-        return _run(recorder, Region(False, recorder.next_call(), code), partial(call, self), args, kwargs)
+        return _run(recorder, Region(False, recorder.next_call(), code, False), partial(call, self), args, kwargs)
 
     return called
 

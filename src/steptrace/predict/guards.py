@@ -34,6 +34,9 @@ _LOCAL, _GLOBAL = "L[", "G["
 _MADE_UP: Final = "__"
 #: Values of a dynamic size that are constants all the same.
 _SPECIAL: Final = (0, 1)
+#: Attributes with the dimensions of a tensor that `mark_dynamic` or `maybe_mark_dynamic` marks, and `mark_static`.
+_DYNAMIC: Final = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
+_STATIC: Final = "_dynamo_static_indices"
 _MISSING: Final = object()
 
 
@@ -235,6 +238,7 @@ class CompiledKinds:
         is_dynamic = False
         for dimension, (size, now) in enumerate(zip(value.sizes, other.sizes, strict=True)):
             varies = (guard.name, dimension) in self._varying or dimension in other.marked or self.dynamic is True
+            varies = varies and dimension not in other.fixed_sizes
             is_dynamic = is_dynamic or varies
             if size != now and not (varies and size not in _SPECIAL and now not in _SPECIAL):
                 return "size", dimension
@@ -286,13 +290,15 @@ class _OfTensor(NamedTuple):
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     marked: frozenset[int]
+    fixed_sizes: frozenset[int]
 
     @classmethod
     def from_tensor(cls, tensor: Tensor) -> "_OfTensor":
-        marked = getattr(tensor, "_dynamo_dynamic_indices", ()) or ()
+        marked = frozenset(part for name in _DYNAMIC for part in getattr(tensor, name, ()) or ())
+        fixed_sizes = frozenset(getattr(tensor, _STATIC, ()) or ())
         strides = tuple(map(int, tensor.stride())) if tensor.layout is torch.strided else ()
         fixed = tensor.dtype, str(tensor.device), tensor.requires_grad, tensor.dim(), tensor.layout
-        return cls(fixed, tuple(map(int, tensor.shape)), strides, frozenset(marked))
+        return cls(fixed, tuple(map(int, tensor.shape)), strides, marked, fixed_sizes)
 
 
 def _reader(guard: Guard) -> Callable[[_Scope], Any]:

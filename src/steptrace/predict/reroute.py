@@ -183,9 +183,10 @@ def _virtual_machine(driver: DriverFacts | None) -> Iterator[None]:
 
 
 @contextmanager
-def _not_compiled(_recorder: Syncs) -> Iterator[Replacements]:
+def _not_compiled(recorder: Syncs) -> Iterator[Replacements]:
+    """Keep PyTorch from compiling; the program has a stance of its own (`torch.compiler.set_stance`)."""
     with torch.compiler.set_stance("force_eager"):
-        yield {}
+        yield replacing("torch._dynamo.decorators._set_stance", lambda _: recorder.set_stance)
 
 
 @contextmanager

@@ -173,6 +173,8 @@ class Syncs:
         self._operator_log = OperatorLog()
         #: The code that the program compiles, see `steptrace.predict.compiled`.
         self.codes: list[CompiledCode] = []
+        #: The program's stance on compiling, as PyTorch notes it; None as long as it has set none.
+        self.stance: Any = None
         #: Whether kernels and graph breaks of compiled code are found; attributes of PyTorch without a prediction.
         self.follows_compiled = False
         #: Whether modules are followed as if the program compiled them, beside its step as it is.
@@ -519,6 +521,11 @@ class Syncs:
             return None
         is_known = code.kernels is not None
         return 2 * region.serial + is_backward, FIRST_CALL - 2 * region.code - is_backward if is_known else None
+
+    def set_stance(self, stance: Any) -> Any:
+        """Set the program's stance on compiling, and return the one before."""
+        before, self.stance = self.stance, stance
+        return before
 
     def _waits(self, count: int) -> None:
         """Note that the host waits between operators; what prepares batches in another thread waits beside them."""

@@ -22,6 +22,7 @@ _UNLOWERED: Final[Mapping[Unlowered, str]] = {
     "not_lowered": "Inductor could not lower it",
     "no_operators": "Dynamo makes no graph of it",
     "compiled_autograd": "the whole backward pass is compiled (compiled autograd), which is not followed",
+    "backend": "its backend runs its operators one by one",
     "kinds": "it is compiled for more kinds of arguments than PyTorch compiles by default",
 }
 
