@@ -124,7 +124,10 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     ] = CUDA
     ranks_read: Annotated[
         int,
-        field("Traces of ranks of its job that were read together, this one included; `world_size` says of how many."),
+        field(
+            "Traces of ranks of its job that were read together, this one included; `world_size` says of how many.",
+            kind="min",
+        ),
     ] = 1
     training: Annotated[
         bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
