@@ -148,3 +148,14 @@ def test_traces_are_read_without_any_extra(command: str, tmp_path: Path) -> None
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
     assert (tmp_path / "out" / ("diff.html" if command == "diff" else "report.html")).is_file()
+
+
+@pytest.mark.parametrize("words", [["init", "mine"], ["doctor"]])
+@pytest.mark.parametrize("blocked", ["snakemake", "nothing"])
+def test_commands_that_lead_to_snakemake_say_how_to_install_it(words: list[str], blocked: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_EXTRAS, blocked, *words],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("pip install 'steptrace[lab]'") == (blocked == "snakemake")

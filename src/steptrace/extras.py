@@ -1,5 +1,7 @@
 """The extras of an installation: which one brings a package that is missing."""
 
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import Final
 
 #: Modules and packages that an installation without extras lacks, and the extra of pyproject.toml that brings each.
@@ -39,3 +41,11 @@ def named(error: ModuleNotFoundError) -> ModuleNotFoundError:
     if advice is None or isinstance(error, _MissingPackageError):
         return error
     return _MissingPackageError(f"{error}: {advice}", name=error.name, path=error.path)
+
+
+def missing_package(name: str) -> str | None:
+    """What to install before a package can be used, in one sentence; None if it is there, or if no extra brings it."""
+    with suppress(ModuleNotFoundError):
+        if find_spec(name) is not None or name not in EXTRA_OF_MODULE:
+            return None
+    return f"{name} is not installed here: pip install 'steptrace[{EXTRA_OF_MODULE[name]}]'"

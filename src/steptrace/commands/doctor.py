@@ -22,6 +22,7 @@ from steptrace.config.yaml_file import read_yaml
 from steptrace.documents.command_answers import DoctorAnswer, DoctorCheck, KnownStudy
 from steptrace.errors import SteptraceError
 from steptrace.exit_codes import ExitCode
+from steptrace.extras import missing_package
 from steptrace.format import columns
 from steptrace.machine import torch_has_gpu_support, usable_gpus
 
@@ -107,7 +108,9 @@ def _listed(studies: list[dict[str, Any]]) -> list[str]:
     ]
     lines = columns(("study", "variants", "by default", "title"), rows)
     first = "" if Path("Snakefile").is_file() else "steptrace init DIR && cd DIR && "
-    return ["", *lines, f"run one: {first}snakemake --cores all --config 'studies=[STUDY]'"]
+    missing = missing_package("snakemake")
+    command = f"run one: {first}snakemake --cores all --config 'studies=[STUDY]'"
+    return ["", *lines, *([missing] if missing else []), command]
 
 
 def _pytorch() -> list[Check]:

@@ -9,6 +9,7 @@ from typing import Final
 from steptrace.commands.console import show, writing_to
 from steptrace.documents.command_answers import InitAnswer
 from steptrace.exit_codes import ExitCode
+from steptrace.extras import missing_package
 from steptrace.output_folder import require_free
 from steptrace.root import ROOT
 
@@ -48,5 +49,6 @@ def run(arguments: argparse.Namespace) -> int:
     next_step = f"{there}snakemake --cores all"
     answer = InitAnswer(files=tuple(map(str, targets)), next=next_step)
     takes = "the two studies take some minutes on a laptop; a line after each run says how long it still takes"
-    show(arguments, answer, [*answer.files, takes, f"next: {next_step}"])
+    missing = missing_package("snakemake")
+    show(arguments, answer, [*answer.files, takes, *([missing] if missing else []), f"next: {next_step}"])
     return ExitCode.DONE
