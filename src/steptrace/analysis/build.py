@@ -174,7 +174,7 @@ def _summarize(
         return trace, summarize_trace(trace)
     write_tables(trace, folders[path])
     if excerpt is not None and (of_step := step_excerpt(trace)) is not None:
-        with naming(excerpt), excerpt.open("wb") as file:  # Python has no exception class for a full disk
+        with naming(excerpt), excerpt.open("wb") as file:  # the error of a full disk does not say which file
             file.write(of_step.data)
     summary = summarize_trace(trace)
     return light(trace), summary

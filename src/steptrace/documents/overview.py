@@ -102,7 +102,7 @@ class Overview(Document, frozen=True):
     least_exposed_wait_ns: Annotated[
         int | None,
         field(
-            "Where only some ranks were read: the part of `exposed_wait_ns` that is waiting for these. Otherwise null.",
+            "Where only some ranks were read: exposed waiting for these, a lower bound of all waiting. Otherwise null.",
             kind="sum",
         ),
     ] = None

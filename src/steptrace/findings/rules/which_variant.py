@@ -35,7 +35,7 @@ RULE: Final = Rule(
     words=_words,
     in_study=_find,
     condition="a study has more than one variant: the simplest of those that are faster than the baseline, about as "
-    "fast as the fastest, and compute the same; without any the baseline",
+    "fast as the fastest, and not found to compute something else; if there is none, the baseline",
     source="the verdicts of the study itself: see docs/methods.md",
     advice=advise("Use the fastest variant that computes the same."),
     counter_check="Time the change in your own training: a ratio holds for this model, batch size and machine.",
