@@ -46,6 +46,7 @@ from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.kernel_classes import ATTENTION, DEPTHWISE, ELEMENTWISE, HOST_COPY, NEVER_MEASURED, STRIDED
 from steptrace.estimate.tiles import attention_effort, effort
 from steptrace.estimate.times import GROWS_S, ideal_seconds, kernel_seconds
+from steptrace.estimate.traced_convolution import convolution_flop
 from steptrace.estimate.traced_operator import dense, flop
 from steptrace.estimate.work import Kernel, kernels_of, on_gpu
 
@@ -178,7 +179,7 @@ def operator(name: str, inputs: Sequence[tuple[int, ...]], output: tuple[int, ..
         inputs=tuple(TensorSpec(shape=one, strides=dense(one), dtype=dtype) for one in inputs),
         outputs=(TensorSpec(shape=output, strides=dense(output), dtype=dtype),),
         is_view=False,
-        flop=flop(name, inputs, output),
+        flop=convolution_flop(output, inputs[1]) if name == "convolution" else flop(name, inputs),
         calls=1,
         phase="forward",
         file=None,

@@ -82,19 +82,24 @@ def _forward(name: str, sizes: Sequence[Sequence[int]], values: Sequence[Any]) -
     shape = (images[0], channels, *lengths)
     if min(shape) <= 0:
         raise ValueError(shape)
-    return RecordedConvolution((shape,), _flop(images if transposed else shape, weight))
+    return RecordedConvolution((shape,), convolution_flop(images if transposed else shape, weight))
 
 
 def _backward(sizes: Sequence[Sequence[int]], values: Sequence[Any]) -> RecordedConvolution:
     gradient, images, weight = sizes[:3]
     of_images, of_weight, of_bias = values[_BACKWARD_MADE]
     made = [tuple(shape) for shape, wanted in ((images, of_images), (weight, of_weight)) if wanted]
-    one = _flop(images if values[_BACKWARD_TRANSPOSED] else gradient, weight)
+    one = convolution_flop(images if values[_BACKWARD_TRANSPOSED] else gradient, weight)
     return RecordedConvolution((*made, *([(gradient[1],)] if of_bias else ())), one * len(made))
 
 
-def _flop(places: Sequence[int], weight: Sequence[int]) -> int:
-    """At each place, of the result or of a transposed convolution's images, each weight is multiplied once."""
+def convolution_flop(places: Sequence[int], weight: Sequence[int]) -> int:
+    """The FLOP of a convolution: at each place each weight is multiplied once.
+
+    Args:
+        places: the shape of the result; of a transposed convolution that of its images.
+        weight: the shape of the weight, of any number of groups.
+    """
     return 2 * places[0] * math.prod(places[2:]) * math.prod(weight)
 
 

@@ -130,41 +130,40 @@ def _dense_tensor(shape: tuple[int, ...], like: TensorSpec) -> TensorSpec:
 Shapes = Sequence[Sequence[int]]
 
 
-def flop(name: str, inputs: Shapes, output: Sequence[int] | None = None) -> int:
-    """FLOP of one call; 0 without a formula.
+def flop(name: str, inputs: Shapes) -> int:
+    """FLOP of one call of a product or of attention; 0 without a formula.
 
     Args:
         name: such as `mm`, for `aten::mm` and `aten.mm.default`.
         inputs: the shape of each argument; `()` for arguments that are not tensors.
-        output: the output's shape; needed for convolutions only.
     """
     formula = _FORMULAS.get(name)
     if formula is None:
         return 0
     try:
-        return formula(inputs, output)
+        return formula(inputs)
     except (IndexError, ValueError):  # the shapes do not fit the operator
         return 0
 
 
-def _mm(inputs: Shapes, _: Sequence[int] | None) -> int:
+def _mm(inputs: Shapes) -> int:
     (m, k), (_k, n) = inputs[0], inputs[1]
     return 2 * m * k * n
 
 
-def _bmm(inputs: Shapes, _: Sequence[int] | None) -> int:
+def _bmm(inputs: Shapes) -> int:
     (b, m, k), (_b, _k, n) = inputs[0], inputs[1]
     return 2 * b * m * k * n
 
 
-def _attention(inputs: Shapes, _: Sequence[int] | None) -> int:
+def _attention(inputs: Shapes) -> int:
     b, h, queries, k = inputs[0]
     _b, _h, keys, _k = inputs[1]
     _bv, _hv, _keys, v = inputs[2]
     return 2 * b * h * queries * keys * (k + v)
 
 
-def _attention_backward(inputs: Shapes, _: Sequence[int] | None) -> int:
+def _attention_backward(inputs: Shapes) -> int:
     b, h, queries, k = inputs[1]
     _b, _h, keys, _k = inputs[2]
     _bv, _hv, _keys, v = inputs[3]
@@ -177,29 +176,19 @@ def _heads_first(inputs: Shapes) -> list[Sequence[int]]:
     return [(shape[0], shape[2], shape[1], shape[3]) if len(shape) == 4 else shape for shape in inputs]
 
 
-def _convolution(inputs: Shapes, output: Sequence[int] | None) -> int:
-    if output is None:
-        return 0
-    weight = inputs[1]
-    return 2 * inputs[0][0] * math.prod(output[2:]) * math.prod(weight)
-
-
-_FORMULAS: Final[Mapping[str, Callable[[Shapes, Sequence[int] | None], int]]] = {
+_FORMULAS: Final[Mapping[str, Callable[[Shapes], int]]] = {
     "mm": _mm,
     "bmm": _bmm,
-    "addmm": lambda inputs, output: _mm(inputs[1:], output),
-    "baddbmm": lambda inputs, output: _bmm(inputs[1:], output),
-    "convolution": _convolution,
-    "_convolution": _convolution,
-    "cudnn_convolution": _convolution,
+    "addmm": lambda inputs: _mm(inputs[1:]),
+    "baddbmm": lambda inputs: _bmm(inputs[1:]),
     "_scaled_dot_product_flash_attention": _attention,
     "_scaled_dot_product_efficient_attention": _attention,
     "_scaled_dot_product_cudnn_attention": _attention,
     # The operators that these call: a trace has the kernels of attention below them.
-    "_flash_attention_forward": lambda inputs, output: _attention(_heads_first(inputs), output),
-    "_efficient_attention_forward": lambda inputs, output: _attention(_heads_first(inputs), output),
-    "_flash_attention_backward": lambda inputs, output: _attention_backward(_heads_first(inputs), output),
-    "_efficient_attention_backward": lambda inputs, output: _attention_backward(_heads_first(inputs), output),
+    "_flash_attention_forward": lambda inputs: _attention(_heads_first(inputs)),
+    "_efficient_attention_forward": lambda inputs: _attention(_heads_first(inputs)),
+    "_flash_attention_backward": lambda inputs: _attention_backward(_heads_first(inputs)),
+    "_efficient_attention_backward": lambda inputs: _attention_backward(_heads_first(inputs)),
     "_scaled_dot_product_flash_attention_backward": _attention_backward,
     "_scaled_dot_product_efficient_attention_backward": _attention_backward,
     "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
