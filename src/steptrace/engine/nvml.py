@@ -76,7 +76,9 @@ class NvmlSampler:
     def summary(self) -> NvmlMeans | None:
         """The means over all samples; None if the GPU offers neither utilisation nor power."""
         utilisation, power = (self._mean(name) for name in ("utilisation", "power"))
-        return None if utilisation is power is None else NvmlMeans(utilisation_pct=utilisation, power_w=power)
+        if utilisation is None and power is None:
+            return None
+        return NvmlMeans(utilisation_pct=utilisation, power_w=power)
 
     def _mean(self, name: str) -> float | None:
         samples = self._samples.get(name)
