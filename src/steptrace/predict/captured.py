@@ -5,9 +5,11 @@ change. The forward and backward pass of each graph are lowered for the GPU (`st
 kernels are recorded in the form of operators. A value that the code reads from a tensor counts as 1.
 """
 
+import collections
 import importlib
 import inspect
 import logging
+import operator
 import os
 import pickle
 import resource
@@ -16,6 +18,7 @@ import signal
 import time
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -88,7 +91,9 @@ _MARKS: Final = ("_dynamo_", "_has_dynamo_", "_specialize")
 _ATOMS: Final = (type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, torch.dtype, torch.device)
 #: How far into what a function reaches tensors are looked for.
 _DEEPEST: Final = 12
-#: Beginnings of the names of modules whose objects hold none of the program's tensors.
+#: Parts of PyTorch whose objects hold tensors of the program, or the optimizer that does.
+_WITH_TENSORS: Final = ("torch.amp.", "torch.distributions.", "torch.nn.", "torch.optim.", "torch.utils.data.")
+#: Beginnings of the names of modules whose objects hold none of the program's tensors, but for `_WITH_TENSORS`.
 _OF_NO_PROGRAM: Final = (
     "torch.",
     "steptrace.",
@@ -506,13 +511,24 @@ class _State:
             return _fake(value, self._mode, self._fakes) if is_virtual(value) else value
         if isinstance(value, _ATOMS) or depth > _DEEPEST:
             return value
-        if type(value) is tuple:
-            return tuple(self.faked(part, depth + 1) for part in value)
+        if isinstance(value, tuple):
+            parts = [self.faked(part, depth + 1) for part in value]
+            if all(map(operator.is_, parts, value)):
+                return value
+            return tuple.__new__(type(value), parts)  # a named tuple stays one
         if id(value) in self._seen:
             return value
         self._seen[id(value)] = value
-        if isinstance(value, list):
-            value[:] = [self.faked(part, depth + 1) for part in value]
+        if isinstance(value, list | collections.deque):
+            parts = [self.faked(part, depth + 1) for part in value]
+            value.clear()
+            value.extend(parts)
+        elif isinstance(value, set):
+            parts = [self.faked(part, depth + 1) for part in value]
+            value.clear()
+            value.update(parts)
+        elif isinstance(value, weakref.ref):
+            self.faked(value(), depth + 1)
         elif isinstance(value, dict):
             self._mapping(value, depth)
         elif isinstance(value, nn.Module):
@@ -529,9 +545,17 @@ class _State:
             args, keywords = self.faked(value.args, depth + 1), self.faked(value.keywords, depth + 1)
             state: Any = value
             state.__setstate__((self.faked(value.func, depth + 1), args, keywords, vars(value)))
-        elif not str(type(value).__module__).startswith(_OF_NO_PROGRAM):
+        elif _may_hold_tensors(type(value)):
             self._mapping(getattr(value, "__dict__", {}), depth)
+            self._slots(value, depth)
         return value
+
+    def _slots(self, value: Any, depth: int) -> None:
+        for name in _slots_of(type(value)):
+            part = getattr(value, name, None)
+            faked = self.faked(part, depth + 1)
+            if faked is not part:
+                object.__setattr__(value, name, faked)
 
     def _mapping(self, values: Any, depth: int) -> None:
         for name, part in list(values.items()):
@@ -584,6 +608,21 @@ class _State:
         for name in _names_in(function.__code__):
             if name in names:
                 names[name] = self.faked(names[name], depth + 1)
+
+
+def _may_hold_tensors(kind: type) -> bool:
+    """Whether objects of a class may hold tensors of the program."""
+    return not f"{kind.__module__}.".startswith(_OF_NO_PROGRAM) or f"{kind.__module__}.".startswith(_WITH_TENSORS)
+
+
+def _slots_of(kind: type) -> Iterator[str]:
+    """Names of attributes that objects of a class hold outside of a dictionary (`__slots__`)."""
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                # The class mangles private names.
+                yield f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") else name
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:
