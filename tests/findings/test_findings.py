@@ -298,6 +298,15 @@ def test_with_findings_changes_findings_only():
             {"op": "aten::_to_copy", "kind": "h2d_copy", "code": "packed = pack_padded_sequence(embedded, lengths)"},
             SPECIAL["lengths"],
         ),
+        *(
+            ({"op": op, "kind": "d2h_copy", "code": code}, SPECIAL["saved"])
+            for op, code in (
+                ("aten::copy_", "torch.save(checkpoint, path)"),
+                ("aten::_to_copy", "save_file(model.state_dict(), path)"),
+                (None, "model.save_pretrained(folder)"),
+            )
+        ),
+        ({"op": "aten::copy_", "kind": "d2h_copy", "code": "saved.copy_(weight)"}, OPERATORS["aten::copy_"]),
         (
             {"op": "aten::_to_copy", "kind": "h2d_copy", "code": "pack_padded_sequence(words.to(device), lengths)"},
             OPERATORS["aten::_to_copy"],

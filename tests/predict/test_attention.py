@@ -63,6 +63,7 @@ def test_what_cudnn_does_not_take_on_an_h100_goes_to_the_next(monkeypatch):
     assert forms() == ["cudnn"]
     assert forms(attn_mask=None, is_causal=True) == ["cudnn"]
     assert forms(lengths=(8, 1)) == ["flash"]
+    assert forms(dropout=0) == ["cudnn"]  # C++ takes a whole number, too
     assert forms(dropout=0.1) == ["flash"]
     assert forms(dropout=0.125) == ["cudnn"]
     assert forms(lengths=(1, 8), dropout=0.125) == ["flash"]

@@ -39,6 +39,16 @@ def test_a_file_s_tensors_lie_where_they_are_asked_for(location, device):
         assert of_the_cpu.device.type == ("cpu" if location is None else device)
 
 
+def test_memory_without_values_is_saved_once_for_all_tensors_in_it():
+    with predict_syncs() as syncs:
+        table = torch.randn(300, 300, device="cuda") * 2  # too large to be computed
+        tied = {"embedding": table, "head": nn.Parameter(table), "turned": table.t(), "row": table[7], "other": table + 1}
+        loaded = again(tied)
+    assert syncs.total == 2 * 2  # two memories, there and back
+    assert loaded["embedding"].untyped_storage().data_ptr() == loaded["row"].untyped_storage().data_ptr()
+    assert {name: value.shape for name, value in loaded.items()} == {name: value.shape for name, value in tied.items()}
+
+
 def test_a_file_that_holds_itself_comes_back():
     with predict_syncs():
         state: dict[str, Any] = {"weight": torch.ones(2, device="cuda"), "all": []}

@@ -23,6 +23,8 @@ _INDEXING: Final = ("aten::index", "aten::index_put_", "aten::index_put", "aten:
 #: An index in square brackets, and calls that copy to the device.
 _SUBSCRIPT: Final = re.compile(r"[\w)\]]\[[^\]]")
 _EXPLICIT_COPY: Final = re.compile(r"\.(to|cuda|copy_)\(|\b(as_)?tensor\(|from_numpy\(|\bdevice\s*=")
+#: A call that writes a file: torch.save, save_file of safetensors, save_pretrained, pickle.dump.
+_SAVES: Final = re.compile(r"\bsave(_\w+)?\(|\bpickle\.dumps?\(")
 _DISTRIBUTIONS: Final = (
     "Bernoulli|Beta|Binomial|Categorical|Cauchy|Dirichlet|Exponential|Gamma|Geometric|Gumbel|Independent|Laplace|"
     "LogNormal|MixtureSameFamily|Multinomial|MultivariateNormal|NegativeBinomial|Normal|OneHotCategorical|Poisson|"
@@ -138,6 +140,8 @@ def _special(site: SiteRow) -> str | None:
         of_library = next((name for end, name in _LIBRARIES.items() if (site.file or "").endswith(end)), None)
         if of_library is not None:
             return of_library
+    if site.kind == "d2h_copy" and site.op not in _VALUES and _SAVES.search(code):
+        return "saved"
     is_backward = _BACKWARD.search(code) is not None and _EXPLICIT_COPY.search(code) is None
     if site.kind == "d2h_copy" and site.op == "aten::copy_" and is_backward:
         return "unused_parameters"

@@ -120,7 +120,8 @@ def attention(  # noqa: PLR0913 - torch's own
     if isinstance(attn_mask, CausalBias):
         is_causal = attn_mask.variant is CausalVariant.UPPER_LEFT or attn_mask.seq_len_q == attn_mask.seq_len_kv
         attn_mask = None if is_causal else attn_mask._materialize(query.device)
-    return _attended(_Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa), _order())
+    call = _Call(query, key, value, attn_mask, float(dropout_p), bool(is_causal), scale, enable_gqa)
+    return _attended(call, _order())
 
 
 def of_fakes(  # noqa: PLR0913 - torch's own
@@ -138,7 +139,8 @@ def of_fakes(  # noqa: PLR0913 - torch's own
     if torch.is_autocast_enabled(DEVICE_TYPE):
         tensors = [tensor.to(torch.get_autocast_dtype(DEVICE_TYPE)) for tensor in tensors]
     query, key, value = tensors
-    return _attended(_Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa), tuple(_ORDER()))
+    call = _Call(query, key, value, attn_mask, float(dropout_p), bool(is_causal), scale, enable_gqa)
+    return _attended(call, tuple(_ORDER()))
 
 
 def _attended(call: _Call, order: Sequence[int]) -> Tensor:

@@ -5,6 +5,7 @@ A tensor wraps a CPU tensor that holds its values, or a meta tensor, which has n
 """
 
 import copyreg
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -252,8 +253,7 @@ class VirtualTensor(Tensor, metaclass=_AsTensor):
         if values.is_meta:
             if Syncs.active is not None:
                 Syncs.active.assume("torch.save", "values that were not computed are saved")
-            values = torch.zeros(values.size(), dtype=values.dtype)
-            on_device(values.untyped_storage(), self.gpu)
+            values = _zeros_in_place_of(values, self.gpu)
         values = values.requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             values = torch.nn.Parameter(values, self.requires_grad)
@@ -278,6 +278,20 @@ class VirtualTensor(Tensor, metaclass=_AsTensor):
             if self.grad is not None:
                 copied.grad = self.grad.__deepcopy__(memo)  # type: ignore[no-untyped-call]
         return memo[id(self)]  # type: ignore[no-any-return]
+
+
+def _zeros_in_place_of(meta: Tensor, gpu: int) -> Tensor:
+    """Zeros for a tensor without values. Tensors that share their memory have zeros that share theirs: the memory of
+    tied weights is saved once.
+    """
+    storage: Any = meta.untyped_storage()
+    held: Any = getattr(storage, "saved_as", None)
+    zeros = None if held is None else held()
+    if zeros is None:
+        zeros = on_device(torch.UntypedStorage(storage.nbytes()).fill_(0), gpu)
+        storage.saved_as = weakref.ref(zeros)
+    empty = torch.empty(0, dtype=meta.dtype)
+    return empty.set_(zeros, meta.storage_offset(), meta.size(), meta.stride())
 
 
 #: Sets `tensor.data`, which mypy takes for a tensor rather than a property.
