@@ -357,6 +357,19 @@ def test_marks_for_profilers_and_functions_of_submodules_are_harmless():
     assert [site.kind for site in syncs.sites] == ["stream"]
 
 
+def test_memory_that_a_program_pins_itself_counts_as_pinned():
+    batch, other = torch.ones(4), torch.ones(4)
+    with predict_syncs():
+        runtime = torch.cuda.cudart()
+        assert runtime.cudaHostRegister(batch.data_ptr(), batch.nbytes, 0) == runtime.cudaError.success
+        assert [batch.is_pinned(), batch[1:].is_pinned(), other.is_pinned()] == [True, True, False]
+        runtime.cudaHostUnregister(batch.data_ptr())
+        assert not batch.is_pinned()
+        assert torch.tensor([1, 2], pin_memory=True).is_pinned()
+        assert torch.as_tensor([1, 2]).is_pinned() is False
+        assert runtime.cudaMemGetInfo(0) == torch.cuda.mem_get_info()
+
+
 def test_states_of_generators_have_the_form_of_cuda_s_and_bring_back_what_they_drew():
     with predict_syncs():
         generator = torch.Generator(device="cuda:0")

@@ -42,7 +42,13 @@ def test_a_file_s_tensors_lie_where_they_are_asked_for(location, device):
 def test_memory_without_values_is_saved_once_for_all_tensors_in_it():
     with predict_syncs() as syncs:
         table = torch.randn(300, 300, device="cuda") * 2  # too large to be computed
-        tied = {"embedding": table, "head": nn.Parameter(table), "turned": table.t(), "row": table[7], "other": table + 1}
+        tied = {
+            "embedding": table,
+            "head": nn.Parameter(table),
+            "turned": table.t(),
+            "row": table[7],
+            "other": table + 1,
+        }
         loaded = again(tied)
     assert syncs.total == 2 * 2  # two memories, there and back
     assert loaded["embedding"].untyped_storage().data_ptr() == loaded["row"].untyped_storage().data_ptr()

@@ -147,6 +147,16 @@ def test_each_part_of_a_step_has_its_phase():
     assert {call.phase for call in syncs.operators} == {"data", "forward", "backward", "optimizer", "other"}
 
 
+def test_a_model_is_moved_before_the_forward_pass_whatever_it_holds():
+    """A batch norm has a counter of its batches, a single number: its copy is the start of nothing."""
+    with predict_syncs() as syncs:
+        model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).to("cuda")
+        assert syncs.copied_before() == syncs.total == 9
+        model(torch.ones(2, 3, device="cuda"))
+        torch.tensor(1.0).to("cuda")
+        assert [site.phase for site in syncs.sites] == ["data", "forward"]
+
+
 class Clipped(torch.autograd.Function):
     @staticmethod
     def forward(_ctx: object, x: Tensor) -> Tensor:

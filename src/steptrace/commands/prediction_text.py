@@ -154,9 +154,12 @@ def kind_lines(
             "  only one such step was seen" + to_see_more(to_show_period(len(steps)), "shows how often it comes")
         )
     if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # fewer syncs are the cost of a start
+        makes = f"{fmt.plural(max(warmup), 'sync')}" + to_see_more(more, "shows whether that comes back")
+        # Before the first step a program sets up, which cannot always be told from the step.
         lines.append(
-            f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}"
-            + to_see_more(more, "shows whether that comes back")
+            f"  the first step, with the set-up before it, makes {makes}"
+            if max(warmup) == warmup[0]
+            else f"  a warm-up step makes {makes}"
         )
     if not lines:
         seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"

@@ -17,7 +17,10 @@ from typing import Final, TextIO
 import psutil
 
 from steptrace.errors import LaunchError
+from steptrace.estimate.driver import USUAL, DriverFacts, driver_facts
+from steptrace.estimate.gpus import gpu_named
 from steptrace.jobs.process import Process
+from steptrace.launch.nvidia_smi import add_nvidia_smi
 from steptrace.launch.result import Launched, Stop
 from steptrace.launch.settings import LaunchSettings
 from steptrace.output_folder import require_empty
@@ -56,12 +59,16 @@ def launch(
     out = Path(settings.out)
     require_empty(out)
     out.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, **(env or {})}
+    if settings.mode == "predict":
+        driver = driver_facts(gpu_named(USUAL)) if settings.driver is None else DriverFacts(**settings.driver)
+        add_nvidia_smi(out / "commands", environment, driver, settings.gpus or 1)
     with Children() as children:
         try:
             process = Process(
                 children,
                 command,
-                {**os.environ, **(env or {})},
+                environment,
                 probe=settings,
                 limit_s=settings.limit_s,
                 show=status,

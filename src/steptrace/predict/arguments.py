@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from steptrace.predict import backend, cuda_classes, products, recurrent, spectral
 from steptrace.predict.attention import attention
-from steptrace.predict.memory import UNFINISHED
+from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.pytorch import TensorBase, aten
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
@@ -170,14 +170,20 @@ def _to_virtual(
 
 
 def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of numbers in lists that reads the tensors among them. C++ does, past all dispatch."""
+    """A function of numbers in lists that reads the tensors among them, and may pin its result. C++ does both, past all
+    dispatch.
+    """
 
     def read(value: Any) -> Any:
         if isinstance(value, list | tuple):
             return [item.detach().cpu() if is_virtual(item) else read(item) for item in value]
         return value
 
-    return lambda *args, **kwargs: function(*map(read, args), **{name: read(value) for name, value in kwargs.items()})
+    def called(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
+        result = function(*map(read, args), **{name: read(value) for name, value in kwargs.items()})
+        return PINNED.add(result) if pin_memory and not is_virtual(result) else result
+
+    return called
 
 
 def _ctc_loss(

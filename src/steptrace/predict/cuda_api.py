@@ -11,6 +11,7 @@ import pkgutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from enum import IntEnum
 from functools import partial, wraps
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final
@@ -45,7 +46,7 @@ from steptrace.predict.cuda_classes import (
 )
 from steptrace.predict.graphs import CUDAGraph, pool_handle
 from steptrace.predict.limit import cannot_follow
-from steptrace.predict.memory import allocator
+from steptrace.predict.memory import PINNED, allocator
 from steptrace.predict.pytorch import replacing
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import is_virtual
@@ -181,8 +182,33 @@ class _MemPool:
         return []
 
 
-#: Calls of the runtime by which programs tell a profiler where to begin and to end.
-_CUDART = SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0)
+class _RuntimeError(IntEnum):
+    """What a call of CUDA's runtime returns."""
+
+    success = 0
+
+
+def _register(pointer: int, nbytes: int, _flags: int = 0) -> _RuntimeError:
+    """`cudaHostRegister`: memory of the host that exists counts as pinned from now on."""
+    PINNED.add_range(pointer, nbytes)
+    return _RuntimeError.success
+
+
+def _unregister(pointer: int) -> _RuntimeError:
+    PINNED.discard_range(pointer)
+    return _RuntimeError.success
+
+
+#: Calls of the runtime: those by which programs tell a profiler where to begin and to end, pin memory, and ask for it.
+_CUDART = SimpleNamespace(
+    cudaError=_RuntimeError,
+    cudaGetErrorString=lambda error: _RuntimeError(error).name,
+    cudaHostRegister=_register,
+    cudaHostUnregister=_unregister,
+    cudaMemGetInfo=_memory_info,
+    cudaProfilerStart=lambda: _RuntimeError.success,
+    cudaProfilerStop=lambda: _RuntimeError.success,
+)
 #: The version of cuDNN that PyTorch 2.13 for CUDA 13 brings.
 _CUDNN: Final = 92000
 #: Architectures that the published builds are made for, by the version of CUDA.

@@ -363,8 +363,10 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
 
 def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: Sequence[Tensor], node: object) -> None:
     args, kwargs = call
-    prepares = overload.is_view or overload.is_mutable
-    recorder.begins(tensors, node, from_host=_comes_from_host(overload, args), prepares=prepares)
+    is_sent = overload.copied is not None and not is_virtual(args[overload.copied])
+    # A single value may be sent to the device anywhere in a step, so it says nothing about the part that runs.
+    prepares = overload.is_view or overload.is_mutable or is_sent
+    recorder.begins(tensors, node, from_host=is_sent and args[overload.copied].dim() > 0, prepares=prepares)
     name = overload.name
     if not overload.is_view:
         recorder.operator()
@@ -392,14 +394,6 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
     of_judged = set(sparse) == {torch.sparse_coo} or overload.packet == "_to_dense"
     if sparse and not (of_judged and overload.packet in SPARSE_JUDGED):
         recorder.cannot_judge(name, "few operators on sparse tensors are covered, and this one is not")
-
-
-def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
-    """Whether an operator copies a tensor from the host that is more than a single value."""
-    if overload.copied is None:
-        return False
-    source = args[overload.copied]
-    return not is_virtual(source) and source.dim() > 0
 
 
 def _compute(call: _Call) -> tuple[Any, int | None]:

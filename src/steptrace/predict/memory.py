@@ -105,6 +105,8 @@ class Marks:
 
     def __init__(self) -> None:
         self._storages: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+        #: The ends of the marked stretches of addresses, by their beginnings.
+        self._ranges: dict[int, int] = {}
 
     def add(self, tensor: Tensor) -> Tensor:
         """Mark the memory of a tensor, and so of its views; return the tensor."""
@@ -112,11 +114,25 @@ class Marks:
             self._storages.add(tensor.untyped_storage())
         return tensor
 
+    def add_range(self, pointer: int, nbytes: int) -> None:
+        """Mark a stretch of addresses, until it is discarded."""
+        self._ranges[pointer] = pointer + nbytes
+
+    def discard_range(self, pointer: int) -> None:
+        """Take the mark from the stretch that begins there."""
+        self._ranges.pop(pointer, None)
+
     def __bool__(self) -> bool:
-        return bool(self._storages)
+        return bool(self._storages) or bool(self._ranges)
 
     def __contains__(self, tensor: Tensor) -> bool:
-        return tensor.layout is torch.strided and tensor.untyped_storage() in self._storages
+        if tensor.layout is not torch.strided:
+            return False
+        if tensor.untyped_storage() in self._storages:
+            return True
+        return bool(self._ranges) and any(
+            begin <= tensor.untyped_storage().data_ptr() < end for begin, end in self._ranges.items()
+        )
 
     def discard(self, tensor: Tensor) -> None:
         """Take the mark from the memory of a tensor."""
@@ -125,6 +141,7 @@ class Marks:
     def clear(self) -> None:
         """Forget all marks."""
         self._storages.clear()
+        self._ranges.clear()
 
 
 #: Memory that a copy from the device goes to without blocking, which nobody has waited for since.

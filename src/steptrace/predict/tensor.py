@@ -288,7 +288,7 @@ def _zeros_in_place_of(meta: Tensor, gpu: int) -> Tensor:
     held: Any = getattr(storage, "saved_as", None)
     zeros = None if held is None else held()
     if zeros is None:
-        zeros = on_device(torch.UntypedStorage(storage.nbytes()).fill_(0), gpu)
+        zeros = on_device(torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage(), gpu)
         storage.saved_as = weakref.ref(zeros)
     empty = torch.empty(0, dtype=meta.dtype)
     return empty.set_(zeros, meta.storage_offset(), meta.size(), meta.stride())
