@@ -183,7 +183,7 @@ def steps(codes: list[str]) -> Iterator[tuple[str, Callable[[], str]]]:
             try:
                 exec(compiled, names)
             except Exception as error:
-                return f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+                return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:120]}"
             return ""
 
         return run
