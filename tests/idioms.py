@@ -11,6 +11,7 @@ that it may be more. Names like `x`, `b` or `lin` are made by `inputs`.
 import copy
 import io
 import json
+import logging
 import re
 import sys
 import tempfile
@@ -168,7 +169,7 @@ def inputs() -> dict[str, Any]:
         "enc": nn.TransformerEncoder(layer, 1).to(d),
         "sn": nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).to(d),
         "sp": sparse,
-        "copy": copy, "io": io, "D": torch.distributions, "F": F, "nn": nn, "np": np,
+        "copy": copy, "io": io, "logging": logging, "D": torch.distributions, "F": F, "nn": nn, "np": np,
         "torch": torch, "Pool": ThreadPoolExecutor, "SDPA": sdpa_kernel, "By": SDPBackend,
         "varlen_attn": varlen_attn, "Masked": _masked_sum, "Twice": _Twice, "Made": _Made,
     }  # fmt: skip

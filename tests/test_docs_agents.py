@@ -35,7 +35,10 @@ PAGE = "docs/agents.md"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+def run(
+    forked_programs: None,  # noqa: ARG001 - replaces `sys.executable`
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> Any:  # fmt: skip
     """Runs a command as the page has it, in a folder with a program; returns its exit code and the JSON it prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -109,6 +109,7 @@ def test_a_capture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Any)
     assert {"process", "settings"} < set(CaptureAnswer.__struct_fields__)
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_program(answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)

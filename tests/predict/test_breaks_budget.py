@@ -11,9 +11,12 @@ from steptrace.cli import main
 from steptrace.predict import captured
 from steptrace.torch_names import release_of
 
-pytestmark = pytest.mark.skipif(
-    release_of(torch.__version__) < captured._OLDEST, reason="finding graph breaks takes PyTorch 2.13"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        release_of(torch.__version__) < captured._OLDEST, reason="finding graph breaks takes PyTorch 2.13"
+    ),
+    pytest.mark.usefixtures("forked_programs"),
+]
 
 PROGRAM = """
 import torch

@@ -176,6 +176,17 @@ def test_a_stream_and_an_event_are_used_by_keyword():
     ]
 
 
+def test_an_event_without_a_time_or_a_record_is_refused_as_cuda_does():
+    with predict_syncs() as syncs:
+        untimed, timed = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
+        with pytest.raises(ValueError, match="created with argument 'enable_timing=True'"):
+            untimed.elapsed_time(timed)
+        with pytest.raises(ValueError, match="must be recorded"):
+            timed.elapsed_time(timed)
+        untimed.synchronize()
+    assert syncs.total == 0
+
+
 def test_a_program_is_told_the_memory_that_its_tensors_take():
     """Programs divide by these figures, and print them."""
     with predict_syncs() as syncs:

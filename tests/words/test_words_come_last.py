@@ -182,6 +182,7 @@ for _ in range(40):
 """
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_what_predict_says_is_the_same_without_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,6 +285,7 @@ def test_snapshots_of_memory_are_the_same_without_sentences(tmp_path: Path, monk
     assert before[0] == [0, 0]
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_what_run_says_is_the_same_without_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

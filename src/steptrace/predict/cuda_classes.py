@@ -75,7 +75,7 @@ class AnyEvent:
         self.device = cuda_device(device)
         self.enable_timing = enable_timing
         self.blocking = blocking
-        self._at = 0.0
+        self._at: float | None = None
 
     def record(self, stream: object = None) -> None:  # noqa: ARG002 - torch's own name
         self._at = time.perf_counter()
@@ -88,10 +88,17 @@ class AnyEvent:
         return True
 
     def elapsed_time(self, end_event: "AnyEvent") -> float:
+        if not (self.enable_timing and end_event.enable_timing):
+            msg = "Both events must be created with argument 'enable_timing=True'."
+            raise ValueError(msg)
+        if self._at is None or end_event._at is None:
+            msg = "Both events must be recorded before calculating elapsed time."
+            raise ValueError(msg)
         return (end_event._at - self._at) * 1e3
 
     def synchronize(self) -> None:
-        host_waits("event", "torch.cuda.Event.synchronize")
+        if self._at is not None:  # CUDA has no event to wait for before the first record
+            host_waits("event", "torch.cuda.Event.synchronize")
 
     def ipc_handle(self) -> bytes:
         return refuse("Event.ipc_handle")
