@@ -153,6 +153,12 @@ def test_zero_carries_no_sign(value: float) -> None:
         (fmt.percent, 0.0, "0 %"),
         (fmt.percent, 0.01, "under 0.1 %"),
         (fmt.share, 0.0, "0 %"),
+        (fmt.share, 0.9978, "99.8 %"),  # beside idle time of 0.2 %
+        (fmt.share, 0.9996, "over 99.9 %"),
+        (fmt.share, 0.994, "99 %"),
+        (fmt.share, 1.0, "100 %"),
+        (fmt.percent, -12.0, "−12 %"),
+        (fmt.duration_ns, -235e3, "−235 µs"),
     ],
 )
 def test_figures_as_a_page_says_them(function: Callable[[object], str], value: object, text: str) -> None:

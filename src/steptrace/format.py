@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 NOT_MEASURED = "not measured"
+#: Before a negative figure. A hyphen would read as a dash between two figures.
+MINUS: Final = "\N{MINUS SIGN}"
 
 #: Characters by which foreign text (a trace, a log, a file's name) could control a terminal: control characters except
 #: tab and line feed, and characters that reverse the direction of text.
@@ -60,7 +62,7 @@ def duration_ns(value: float | None, digits: int = 3) -> str:
         # The unit is chosen after rounding, so that 999.9 µs reads "1.00 ms".
         text = significant(value / size, digits)
         if abs(float(text) if not math.isinf(value) else math.inf) >= 1 or unit == "ns":
-            return f"{text} {unit}"
+            return f"{text} {unit}".replace("-", MINUS)
     raise AssertionError("the last unit always returns")
 
 
@@ -207,14 +209,17 @@ def _fixed(value: float, decimals: int) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A percentage given as 0 to 100, without decimals from 10 on."""
+    """A percentage given as 0 to 100, without decimals from 10 on, and with one where it would read 100 and is less."""
     if value is None or math.isnan(value):
         return NOT_MEASURED
     if value == 0:
         return "0 %"
     if 0 < value < 0.05:  # not to be taken for none
         return "under 0.1 %"
-    return f"{_fixed(value, 0 if abs(value) >= 9.95 else 1)} %"
+    if 99.95 <= value < 100:  # not to be taken for all
+        return "over 99.9 %"
+    decimals = 0 if 9.95 <= abs(value) < 99.5 or abs(value) >= 100 else 1
+    return f"{_fixed(value, decimals)} %".replace("-", MINUS)
 
 
 def share(value: float | None) -> str:
@@ -266,7 +271,7 @@ def with_unit(value: float | None, unit: str | None) -> str:
 
 def signed_ns(value: float) -> str:
     """A difference of times with its sign, "+1.20 ms", "−310 µs", "0"."""
-    sign = "+" if value > 0 else "\N{MINUS SIGN}" if value < 0 else ""
+    sign = "+" if value > 0 else MINUS if value < 0 else ""
     return sign + (duration_ns(abs(value)) if value else "0")
 
 

@@ -10,7 +10,7 @@ from steptrace.documents.timeline import Box, Lane, Timeline
 from steptrace.report.charts.cells import Piece
 from steptrace.report.charts.heat_map import heat_map
 from steptrace.report.charts.icicle import Branch, icicle
-from steptrace.report.charts.lanes import lanes
+from steptrace.report.charts.lanes import lanes, parts_to_key
 from steptrace.report.charts.lines import Point, Series, lines
 from steptrace.report.charts.palette import COLOURS, NEUTRAL, colour_of
 from steptrace.report.charts.scale import Scale
@@ -63,6 +63,23 @@ def test_a_lane_has_its_name_and_the_picture_its_caption():
     picture = picture_of(Box(0, 400_000, "compute"))
     assert [row.text for row in picture.findall(".//b")] == ["a <b>"]
     assert picture.findtext(".//p[@role='status']") == "c"
+
+
+def test_a_colour_in_lanes_is_in_the_key_unless_a_name_says_it_or_a_picture_above_has_it():
+    """Rank 0 of TorchRec's trace waits for other ranks for 1 % of its step, in a colour of its own."""
+    boxes = (
+        Box(0, 500_000, "compute"),
+        Box(500_000, 10_000, "exposed_wait"),
+        Box(510_000, 4_000, "idle_dependency"),
+        Box(520_000, 20_000, "idle_host"),
+        Box(540_000, 90_000, "operator", "aten::mm"),
+        Box(640_000, 30_000, "copies", "Memcpy HtoD"),
+        Box(680_000, 30_000, "exposed_memory"),
+    )
+    lane, syncs = Lane("GPU", "gpu", boxes), Lane("Syncs", "syncs", (Box(0, 90_000, "sync"),))
+    step = Timeline(step=1, span_ns=1_000_000, lanes=(lane, syncs))
+    assert parts_to_key(step, []) == ["exposed_wait", "idle_host", "copies"]
+    assert parts_to_key(step, ["exposed_memory", "idle_host"]) == ["exposed_wait"]
 
 
 def test_a_bar_of_the_strip_is_as_high_as_its_share_of_the_longest_and_its_parts_stand_on_each_other():
@@ -228,6 +245,14 @@ def test_names_of_points_that_lie_on_each_other_are_written_once_and_names_apart
     dots = [Dot(x, y, 3, "blue", "tip", name) for x, y, name in ((80, 20, "a"), (81, 20.1, "b"), (80, 90, "c"))]
     names = [text.text for text in drawn(scatter(dots, axis, axis, "x"), "text")]
     assert [name for name in names if name in {"a", "b", "c"}] == ["a", "c"]
+
+
+def test_a_name_that_would_lie_on_a_smaller_point_is_left_to_the_tooltip():
+    """As aten::addmm of BERT on an H100 did, whose largest point has another one a little further right."""
+    axis = Axis("x", Scale(1, 100, log=True))
+    dots = [Dot(x, y, 6, "blue", "tip", name) for x, y, name in ((10, 20, "aten::addmm"), (11, 21, ""), (2, 90, "b"))]
+    names = [text.text for text in drawn(scatter(dots, axis, axis, "x"), "text")]
+    assert [name for name in names if name in {"aten::addmm", "b"}] == ["b"]
 
 
 def test_a_key_has_the_colour_of_what_it_names():

@@ -248,7 +248,7 @@ def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study, stud
     study_builder.add("odd", [20.0, 20.0], ratio=ratio(1.5, 1.2, 1.8, None), noise=noise)
     screen = first_screen(study_builder.study())
     assert "<code>odd</code>: " in screen
-    assert "40 %" in screen
+    assert "40\N{NO-BREAK SPACE}%" in screen
 
 
 def test_where_nothing_was_measured_there_is_no_column_of_intervals(study_builder):

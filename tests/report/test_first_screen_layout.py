@@ -44,7 +44,7 @@ def study_of(tmp_path_factory):
                 )  # fmt: skip
             builder.comparison["findings"] = ADVICE[:advice]
             builder.comparison["question"] = (
-                "What does it cost to launch small operators, and what do fewer of them gain? " * 2
+                "What does it cost to launch many small operators, and what do fewer of them gain?"
             )
             made[count, advice] = folder / "page.html"
             render_study(builder.write(), made[count, advice])
@@ -75,7 +75,7 @@ def test_verdict_axis_every_variant_and_advice_are_seen_without_scrolling(visit,
     tab = opened(visit, study_of(count), size)
     assert tab.locator(".result > tbody > tr").count() == count
     height = size[1]
-    assert foot(tab, ".headline") < foot(tab, ".result svg.axis") < height
+    assert foot(tab, ".question") < foot(tab, ".headline") < foot(tab, ".result svg.axis") < height
     assert foot(tab, ".result > tbody > tr .verdict", -1) < height
     for row in (0, -1):
         for cell in (".time", ".drawn svg", ".syncs", ".goes svg"):

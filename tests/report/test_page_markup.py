@@ -56,6 +56,11 @@ def test_a_long_name_within_a_sentence_may_break_after_its_parts(name, parts):
     assert inline_code(f"it calls {name} here") == f"it calls {boxed} here"
 
 
+def test_no_line_ends_between_a_figure_and_its_unit():
+    shown = inline_code("7.8 % of 4.43 ms, 24.8 GB/s, 3 MiB and 2 syncs")
+    assert shown.replace("\N{NO-BREAK SPACE}", "_") == "7.8_% of 4.43_ms, 24.8_GB/s, 3_MiB and 2 syncs"
+
+
 def test_code_with_spaces_is_one_piece_of_code_and_no_box_begins_within_it():
     shown = inline_code("call `torch.compile(mode_of_model, and_its_long_options)` or (`a_name_of_more_than_twenty`).")
     assert shown.count("<code>") == shown.count("</code>") == 2

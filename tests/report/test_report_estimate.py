@@ -87,7 +87,7 @@ def test_without_a_gpu_winner_headline_and_advice_follow_the_estimates_whose_ban
     assert [by_gpu.outcome for by_gpu in answer.estimated] == [outcome]
     assert answer.advice.to_do == to_do
     assert figures_in(verdict.sentence)[: len(figures)] == figures
-    assert ("50 %" in first_screen(study)) == (fast[0] is None)  # the share that is covered
+    assert ("50\N{NO-BREAK SPACE}%" in first_screen(study)) == (fast[0] is None)  # the share that is covered
     if winner is not None:
         assert (answer.use, answer.advice.gpus) == (winner, ("H100",))
         assert codes_in(verdict.advice)[0] == winner
@@ -121,7 +121,7 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
         for text in ("7.8 %", "150", "1.50 GiB"):
             assert f"measured: {text}<" in base_or_fast
     assert "×" not in cells[2]
-    assert "50 %" in folded  # the share that is covered
+    assert "50\N{NO-BREAK SPACE}%" in folded  # the share that is covered
     for name in ("NVIDIA L4", "NVIDIA H100 PCIe"):  # which is another card than the H100
         other = first_screen(estimated({"base": (20, 30), "other": (5, 9)}, gpu=name))
         assert "beside what was measured" not in other

@@ -21,6 +21,8 @@ _LEFT: Final = 0.08
 _MIDDLE: Final = 0.6
 #: Height of a line of letters in pixels.
 _NAME_LINE: Final = 13.0
+#: The share of the width that a letter takes, with the distance to the point, on a page for a laptop.
+_LETTER: Final = 0.008
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def scatter(
 ) -> Markup:
     """The points, the largest at the back, and lines through values of both axes; `alt` says in words what it shows.
 
-    A name that would lie on the name of an earlier point is left out: the tooltip has it.
+    A name that would lie on another point or on the name of an earlier one is left out: the tooltip has it.
     """
     drawing, floor = Wide(_TOP + _PLOT + _FOOT), _TOP + _PLOT
 
@@ -72,12 +74,18 @@ def scatter(
     for dot in sorted(dots, key=lambda dot: -dot.radius):
         drawing.dot(at(dot.x, dot.y), dot.radius, dot.fill, words=dot.words)
     named: list[tuple[str, float]] = []
-    for dot in dots:
-        place, height = at(dot.x, dot.y)
+    places = [(*at(dot.x, dot.y), dot.radius) for dot in dots]
+    for dot, (place, height, _) in zip(dots, places, strict=True):
         # Letters have their size in pixels, and the picture any width: a name stands on the side that has more room.
         anchor = "start" if place < _MIDDLE else "end"
         # How far a name reaches across is known to the browser alone: names of one side need a line each.
         free = all(side != anchor or abs(height - other) >= _NAME_LINE for side, other in named)
+        reach = len(dot.name) * _LETTER
+        left, right = (place, place + reach) if anchor == "start" else (place - reach, place)
+        free = free and not any(
+            left < other < right and other != place and abs(height - up) < radius + _NAME_LINE / 2
+            for other, up, radius in places
+        )
         if dot.name and free:
             named.append((anchor, height))
             drawing.text((place, height), dot.name, anchor=anchor, kind=f"beside-{anchor}")

@@ -43,6 +43,8 @@ _BREAK_IN_NAME: Final = re.compile(r"([_./=,(\[-]|::)(?=[\w\"'.])")
 #: The part of a place in a program that must stay on one line: the end of the file's name with the line's number.
 _FILE_LINE = re.compile(r"(?<=[.>])\w+:\d+(?![\w:])")
 _UNBROKEN = r'<span class="nowrap">\g<0></span>'
+#: The space between a figure and its unit, or its sign of percent: a line must not end there.
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|(?:[mµn]?s|h|min|B|[KMGT]i?B|[KMGT]?B/s|TFLOP/s)\b))")
 
 
 class Html(Markup):
@@ -58,9 +60,10 @@ def inline_code(text: str) -> Markup:
     """Escaped text with `backticks` turned into code.
 
     A long name may break after its underscores, dots, slashes and opening brackets, and never within the end of
-    `folder/file.py:123`.
+    `folder/file.py:123`. A figure and its unit stay on one line.
     """
     shown = _LONG_NAME.sub(_with_breaks, str(escape(fmt.clipped(text, _LONGEST_SENTENCE))))
+    shown = _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", shown)
     return Markup(_FILE_LINE.sub(_UNBROKEN, _BACKTICKS.sub(r"<code>\1</code>", shown)))
 
 

@@ -1,11 +1,15 @@
 """The parts of a page's sections: sentences, pictures, bars, folded parts; each with the meanings of its figures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from steptrace.documents.overview import part_name
+from steptrace.documents.timeline import Timeline
 from steptrace.report.charts.cells import Piece, bar_cell
+from steptrace.report.charts.lanes import parts_to_key
+from steptrace.report.charts.palette import colour_of
 from steptrace.report.page.markup import Definition, Html, inline_code, render
 
 
@@ -56,6 +60,11 @@ def colour_keys(names: Mapping[str, str], colour: Callable[[str], str]) -> Html:
     key = Html('<span class="key {}">{}</span>')
     keys = Html("").join(key.format(colour(part), name) for part, name in names.items())
     return Html('<div class="goes">{}</div>').format(keys) if names else Html("")
+
+
+def key_of_lanes(timeline: Timeline, keyed: Iterable[str]) -> Html:
+    """The key of the lanes' colours that neither a name in them explains nor the key above, which has `keyed` parts."""
+    return colour_keys({part: part_name(part) for part in parts_to_key(timeline, keyed)}, colour_of)
 
 
 def wide_picture(svg: Markup, title: str, caption: str = "") -> Explained:

@@ -14,7 +14,7 @@ from steptrace.report.charts.lanes import lanes
 from steptrace.report.charts.palette import colour_of
 from steptrace.report.charts.strip import Bar, parted_bars
 from steptrace.report.page.markup import Html
-from steptrace.report.page.section import Explained, Parts, colour_keys, note
+from steptrace.report.page.section import Explained, Parts, colour_keys, key_of_lanes, note
 from steptrace.report.page.table import Figure, figures_table
 from steptrace.report.trace.view import TraceView
 from steptrace.words.pictures import PARTS_OF_TRACES, STEPS_OF_RANKS, lanes_of_ranks
@@ -42,12 +42,17 @@ def parts_picture(views: Sequence[TraceView]) -> Html:
     return Html('<div class="picture">{}</div>{}').format(parted_bars(bars, words), keys)
 
 
-def lanes_picture(ranks: Ranks | None) -> Html:
-    """One step of the ranks, a lane each; nothing where they share none."""
+def lanes_picture(ranks: Ranks | None, above: Sequence[TraceView] = ()) -> Html:
+    """One step of the ranks, a lane each; nothing where they share none.
+
+    Args:
+        ranks: what they say together.
+        above: the traces whose parts a picture right above shows, with their key.
+    """
     timeline = None if ranks is None else ranks.timeline
     if timeline is None:
         return Html("")
-    return Html(lanes(timeline, lanes_of_ranks(timeline)))
+    return Html(lanes(timeline, lanes_of_ranks(timeline), key_of_lanes(timeline, _shown(_parts(above)))))
 
 
 def _named(trace: str, pieces: Sequence[Piece]) -> list[Piece]:
@@ -68,10 +73,10 @@ def parts_table(views: Sequence[TraceView]) -> Parts:
     most = {part: max(by_trace, key=by_trace.__getitem__) for part, by_trace in shares.items()}
     figures = [
         Figure("Smallest", {part: shares[part][least[part]] for part in shares}, "share"),
-        Figure("Of", least),
-        Figure("In the middle", {part: median(by_trace.values()) for part, by_trace in shares.items()}, "share"),
+        Figure("In trace", least),
+        Figure("Median", {part: median(by_trace.values()) for part, by_trace in shares.items()}, "share"),
         Figure("Largest", {part: shares[part][most[part]] for part in shares}, "share"),
-        Figure("Of", most),
+        Figure("In trace", most),
     ]
     rows = {part: part_name(part) for part in shares}
     return [note(PARTS_OF_TRACES), Explained(figures_table("Part of the step", rows, figures))]

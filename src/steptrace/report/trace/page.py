@@ -38,7 +38,7 @@ from steptrace.report.trace.answer import (
 )
 from steptrace.report.trace.predicted import predicted_parts
 from steptrace.report.trace.sample import sample
-from steptrace.report.trace.sections import parts_of, top_picture, why_absent
+from steptrace.report.trace.sections import parts_of, top_picture, visible_shares, why_absent
 from steptrace.report.trace.side_by_side import rank_sections, side_by_side
 from steptrace.report.trace.view import TraceView, title_of_several, trace_views
 from steptrace.words.headline import step_lengths_texts
@@ -47,10 +47,6 @@ from steptrace.words.pictures import SAMPLE, SECTIONS
 from steptrace.words.reason import MORE_TABLES, QUESTION, QUESTION_OF_RANKS
 
 _PREDICTED: Final = "Predicted for a GPU"
-#: A smaller part of a step is not seen in its bar.
-_SMALLEST_PART: Final = 0.0005
-#: The host's time that is in no part of the step.
-_OTHER: Final = "other"
 
 
 def write(
@@ -131,7 +127,7 @@ def page_html(
     top = _Top(
         answer=headline_of_all([view.trace for view in traces], ranks),
         picture=parts_picture(traces if len(traces) <= _MOST_BARS else chosen)
-        + (lanes_picture(ranks) if is_low else Html("")),
+        + (lanes_picture(ranks, traces) if is_low else Html("")),
         to_do=first_steps_box(first.items, more=first.more, anchor=first.anchor, nothing=nothing_to_advise(traces)),
     )
     intro = _intro(title, traces, toc, warnings, top)
@@ -289,17 +285,12 @@ def _where_it_goes(trace: TraceSummary) -> Html:
 
     Shares have a decimal, so that readers can add up the parts of the GPU's busy time.
     """
-    parts = {} if trace.overview is None else trace.overview.parts_ns
-    shares = {name: ns / sum(parts.values()) for name, ns in parts.items() if ns}
-    shares = {name: share for name, share in shares.items() if share >= _SMALLEST_PART}
-    if set(shares) == {_OTHER}:
-        return Html("")
     return keyed_bar(
         [
             Piece(
                 share, colour_of(name), f"{part_name(name)} {fmt.share_to_tenths(share)}{removable(trace, name, share)}"
             )
-            for name, share in shares.items()
+            for name, share in visible_shares(trace).items()
         ]
     )
 

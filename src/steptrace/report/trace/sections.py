@@ -27,7 +27,7 @@ from steptrace.report.charts.palette import colour_of
 from steptrace.report.charts.strip import Bar, parted_bars
 from steptrace.report.page.markup import Html, definitions, inline_code
 from steptrace.report.page.rows import facts, listing, named_facts, site_table
-from steptrace.report.page.section import Explained, Parts, colour_keys, folded, note, subheading
+from steptrace.report.page.section import Explained, Parts, colour_keys, folded, key_of_lanes, note, subheading
 from steptrace.report.page.table import Figure, figures_table
 from steptrace.report.trace.registry import section_for, section_of
 from steptrace.report.trace.view import TraceView
@@ -53,6 +53,10 @@ _STEP_COLUMNS: Final = (
     *("index", "length_ns", "dur_ns", "host_dur_ns", "busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns"),
     "idle_ns",
 )
+#: A smaller part of a step is not seen in its bar.
+_SMALLEST_PART: Final = 0.0005
+#: The host's time that is in no part of the step.
+_OTHER: Final = "other"
 _SEVERAL: Final = 2
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
@@ -188,7 +192,15 @@ def timeline(view: TraceView) -> Parts | None:
         caption = f"{caption} {BUSIEST_STREAMS.format(shown=streams, all=len(view.trace.idle.by_stream))}"
     if any(lane.kind == "gpu" for lane in picture.lanes):
         caption = f"{caption} {LANES}"
-    return [Explained(lanes(picture, caption))]
+    return [Explained(lanes(picture, caption, key_of_lanes(picture, visible_shares(view.trace))))]
+
+
+def visible_shares(trace: TraceSummary) -> dict[str, float]:
+    """The parts of the step that a picture of it shows, each with its share of the step; empty if no part is known."""
+    parts = {} if trace.overview is None else trace.overview.parts_ns
+    shares = {name: ns / sum(parts.values()) for name, ns in parts.items() if ns}
+    shares = {name: share for name, share in shares.items() if share >= _SMALLEST_PART}
+    return {} if set(shares) == {_OTHER} else shares
 
 
 def top_picture(view: TraceView, excerpt: bytes | None = None) -> Html:
