@@ -1,15 +1,15 @@
 """How far estimates are from published measurements of real GPUs: the tables of docs/estimates.md, in one command.
 
     python bench/estimate.py PUBLISHED [--timm FOLDER] [--neusight FOLDER] [--h100 FOLDER] [--steps FOLDER]
-        [--networks FOLDER] [--kernels] [--studies STUDY...] [--traces TRACE...] [--articles]
+        [--networks FOLDER] [--language FOLDER] [--kernels] [--studies STUDY...] [--traces TRACE...] [--articles]
 
 PUBLISHED: see estimate_constants.py, which derives the constants from it. `--timm`: models that estimate_timm.py has
 followed; those that are drawn to evaluate gave no constant. `--neusight` is `scripts/asplos/label` of
 sitar-lab/NeuSight (MIT licence): the operators of whole transformer steps in float32 and their time, none of which gave
 a constant. `--h100` holds the predictions of gpu_steps.py's cases (written there if missing), whose steps an H100 took
-(reports/reference/h100/steps.json). `--steps`, `--networks`: programs that
-published_steps.py and published_networks.py have followed. Kernels are compared with
-constants that are derived without their GPU. STUDY: its variants that an H100 trained (reports/reference/h100). TRACE:
+(reports/reference/h100/steps.json). `--steps`, `--networks`, `--language`: programs that published_steps.py,
+published_networks.py and published_language_models.py have followed. Kernels are compared with constants that are
+derived without their GPU. STUDY: its variants that an H100 trained (reports/reference/h100). TRACE:
 real traces with the sizes of inputs. `--articles` follows the studies that articles have published times of.
 """
 
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -34,6 +34,7 @@ import numpy as np
 
 import estimate_constants as derive
 import estimate_timm
+import published_language_models
 import published_networks
 import published_steps
 from steptrace.analysis.roofline import calls_with_sizes
@@ -280,14 +281,10 @@ def of_published_steps(folder: Path) -> Iterator[str]:
     for step in published_steps.STEPS:
         prediction = published_steps.followed(folder, step.program)
         if prediction is not None:
-            what = " ".join(map(str, step.program))
             drawn = draws_of(followed_step(prediction), gpu_named(step.gpu))
-            found[step.gpu].append(held(what, step.ms, drawn.timeline.step))
-    for gpu, rows in sorted(found.items()):
-        for one in rows:
-            mark = "" if one.inside else " OUTSIDE"
-            print(f"  {gpu} {one.what}: {one.ms:.4g} ms, {one.low:.4g} to {one.high:.4g}{mark}", file=sys.stderr)
-        yield line(f"published steps of transformers, {gpu}", rows)
+            what = f"{step.gpu} {' '.join(map(str, step.program))}"
+            found[f"published steps of transformers, {step.gpu}"].append(held(what, step.ms, drawn.timeline.step))
+    return _lines(found)
 
 
 def of_networks(folder: Path) -> Iterator[str]:
@@ -296,24 +293,47 @@ def of_networks(folder: Path) -> Iterator[str]:
     for step in published_networks.STEPS:
         prediction = published_networks.followed(folder, step.program)
         if prediction is not None:
-            gpu = published_networks.sheet(step.gpu)
             of_step = replace(followed_step(prediction), devices=step.devices, tf32=step.program.precision == "fp32")
             kind = f"{'training' if step.program.part == 'train' else 'inference'}, GPUs: {step.devices}"
-            what = f"{step.gpu} x {step.devices} {' '.join(map(str, step.program))}"
-            drawn = draws_of(of_step, gpu)
-            found[kind].append(held(what, step.ms, drawn.timeline.step))
-            if step.devices > 1:
-                exposed, sent = (band(1e3 * one) for one in (drawn.timeline.exposed, drawn.timeline.communication))
-                told = f"communication {sent[0]:.3g} to {sent[1]:.3g} ms, exposed {exposed[0]:.3g} to {exposed[1]:.3g}"
-                print(f"  {what}: {told}", file=sys.stderr)
-            if step.memory_gib is not None:
-                peak = (of_step.peak_memory_bytes or 0) / 2**30
-                print(f"  {what}: {step.memory_gib} GiB reserved, peak estimated {peak:.1f} GiB", file=sys.stderr)
+            found[f"published networks, {kind}"].append(_beside(step, of_step, published_networks.sheet(step.gpu)))
+    return _lines(found)
+
+
+def of_language_models(folder: Path) -> Iterator[str]:
+    """Steps of MPT models on eight GPUs, and of GPT-2 on one."""
+    found = defaultdict(list)
+    for step in published_language_models.STEPS:
+        prediction = published_language_models.followed(folder, step.program)
+        if prediction is not None:
+            of_step = replace(followed_step(prediction), devices=step.devices)
+            kind = f"MPT, {step.devices} {step.gpu}" if step.program.is_sharded else "GPT-2, A100"
+            found[kind].append(_beside(step, of_step, gpu_named(step.gpu)))
+    return _lines(found)
+
+
+def _beside(
+    step: published_networks.Published | published_language_models.Published, of_step: FollowedStep, gpu: Gpu
+) -> Held:
+    """A published step beside its estimate; what is said of communication and memory is printed."""
+    what = f"{step.gpu} x {step.devices} {' '.join(map(str, step.program))}"
+    drawn = draws_of(of_step, gpu)
+    if step.devices > 1:
+        exposed, sent = (band(1e3 * one) for one in (drawn.timeline.exposed, drawn.timeline.communication))
+        told = f"communication {sent[0]:.3g} to {sent[1]:.3g} ms, exposed {exposed[0]:.3g} to {exposed[1]:.3g}"
+        print(f"  {what}: {told}", file=sys.stderr)
+    if step.memory_gib is not None:
+        peak = (of_step.peak_memory_bytes or 0) / 2**30
+        print(f"  {what}: {step.memory_gib:.1f} GiB, peak estimated {peak:.1f} GiB", file=sys.stderr)
+    return held(what, step.ms, drawn.timeline.step)
+
+
+def _lines(found: Mapping[str, Sequence[Held]]) -> Iterator[str]:
+    """A row of the table for each kind of steps; each step is printed."""
     for kind, rows in found.items():
         for one in rows:
             mark = "" if one.inside else " OUTSIDE"
             print(f"  {one.what}: {one.ms:.4g} ms, {one.low:.4g} to {one.high:.4g}{mark}", file=sys.stderr)
-        yield line(f"published networks, {kind}", rows)
+        yield line(kind, rows)
 
 
 def _case(folder: Path, name: str) -> PredictedStep:
@@ -523,7 +543,7 @@ def main() -> None:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("published", type=Path)
-    for folder in ("--timm", "--neusight", "--h100", "--steps", "--networks"):
+    for folder in ("--timm", "--neusight", "--h100", "--steps", "--networks", "--language"):
         parser.add_argument(folder, type=Path)
     parser.add_argument("--kernels", action="store_true", help="kernels, each GPU left out in turn (minutes)")
     parser.add_argument("--studies", nargs="*", default=[])
@@ -541,6 +561,8 @@ def main() -> None:
         parts.append(of_published_steps(given.steps))
     if given.networks:
         parts.append(of_networks(given.networks))
+    if given.language:
+        parts.append(of_language_models(given.language))
     if given.kernels:
         parts.append(of_kernels(given.published, given.timm))
     parts += [of_studies(given.studies), *map(of_trace, given.traces), of_collectives(given.published)]

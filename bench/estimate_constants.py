@@ -96,6 +96,9 @@ MOST_KERNELS: Final = 4000
 #: many GPUs.
 PRIOR_SPREAD: Final = {"within": 0.07, "between": 0.15}
 PRIOR_GPUS: Final = 2
+#: By how much a share that falls with the length of kernels is unsure on other GPUs: nine of ten draws hold what it is
+#: of short kernels and of long ones.
+FALLS: Final = math.log(GROWS_S[1] / GROWS_S[0]) / 2 / 1.645
 #: Where fits of how a cache is written begin.
 WRITES: Final = (0.7, 3.0)
 #: Standard deviation of the logarithm of a step's time that the classes' shares do not explain, as the fit begins.
@@ -809,7 +812,13 @@ def by_multiprocessor(known: Mapping[str, Known]) -> float:
 
 
 def merged(known: Mapping[str, Known], prior: float, power: float | None = None) -> dict[str, float | bool]:
-    """What GPUs say together of one that is not among them; `power`: see `by_multiprocessor`."""
+    """What GPUs say together of one that is not among them.
+
+    Args:
+        known: what was measured, by GPU.
+        prior: the spread from GPU to GPU that few GPUs are drawn towards; 0 where they say it of the one GPU itself.
+        power: see `by_multiprocessor`.
+    """
     with_flop = [one for one in known.values() if one.arithmetic is not None]
     memories = [one.memory for one in known.values()]
     place = 0.0
@@ -836,6 +845,8 @@ def merged(known: Mapping[str, Known], prior: float, power: float | None = None)
             "spread_arithmetic": math.hypot(
                 _spread([share / (one.watts or 1.0) for share, one in zip(shares, with_flop, strict=True)], prior),
                 error,
+                # The clock of a GPU whose long kernels are slower falls under load. That of another GPU may not.
+                FALLS * statistics.mean(max(0.0, -one.growth) for one in with_flop) if prior else 0.0,
             ),
             **_if_any("watts", _middle([one.watts or 1.0 for one in with_flop]) if with_flop[0].watts else 0.0),
         }

@@ -165,7 +165,7 @@ def read(path: Path) -> PredictedStep:
 
 
 def follow(program: Program) -> dict[str, Any]:
-    """Follow a model's second step; what the probe would say of it."""
+    """Follow a step of a model, in training the second one; what the probe would say of it."""
     import timm.layers
     import torch
 
@@ -181,7 +181,7 @@ def follow(program: Program) -> dict[str, Any]:
             memory_format=layout
         )
         step = _training_step(model, images) if training else _inference_step(model, images)
-        for _ in range(2):
+        for _ in range(2 if training else 1):  # momentum exists from the second step on; inference is always the same
             syncs.reset()
             step()
         return Prediction.so_far(syncs).to_json()

@@ -8,6 +8,9 @@ a DGX-1, batches and layouts of configs.yml (commit 097c7ff9): NHWC with automat
 include data loading, which estimates leave out. No constant was fitted to these steps, and they were looked at after
 the constants had been derived. The networks here are written to the papers' descriptions.
 
+SSD300 with a ResNet-50 up to its fourth stage, whose loss mines hard negatives by sorting, is from the same examples
+(PyTorch/Detection/SSD/README.md at commit 04099020, PyTorch 22.10): an A100 with 80 GB and a V100 with 16 GB.
+
 Llama 3.1 of 8 billion parameters, sharded by FSDP2, is that of pytorch/torchtitan
 (benchmarks/llama3_h100_202412_torchtitan.md at commit 31a17bfd): two sequences of 8,192 tokens on each of eight H100
 with 96 GB of HBM2e and a power limit of 500 W; every second product and attention are kept for the backward pass, and
@@ -22,7 +25,7 @@ import gzip
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -44,6 +47,11 @@ NETWORKS: Final = {"resnet50": ((3, 4, 6, 3), 64, 1), "resnext101_32x4d": ((3, 4
 CLASSES: Final = 1000
 SIZE: Final = 224
 LLAMA: Final = "llama3_8b"
+#: A detector: images of 300 x 300, 80 kinds of objects and none, and for each of its six maps of features the boxes at
+#: a place, and the channels of the block that makes it from the map before: inner, outer, stride and padding.
+SSD, SSD_SIZE, OBJECTS = "ssd300", 300, 81
+BOXES: Final = (4, 6, 6, 6, 4, 4)
+BLOCKS: Final = ((256, 512, 2, 1), (256, 512, 2, 1), (128, 256, 2, 1), (128, 256, 1, 0), (128, 256, 1, 0))
 #: Of Llama: width, layers, heads, heads of keys, width of the feed-forward network, words, tokens in a sequence.
 WIDTH, LAYERS, HEADS, KEY_HEADS, INNER, WORDS, LENGTH = 4096, 32, 32, 8, 14336, 128256, 8192
 RANKS: Final = 8
@@ -108,6 +116,12 @@ STEPS: Final = [
         ("V100", "amp", 128, 1): 3249, ("V100", "fp32", 128, 1): 1229,
         ("T4", "amp", 128, 1): 1190, ("T4", "fp32", 128, 1): 426,
     }),
+    *_rows(SSD, "train", {
+        ("A100-80", "amp", 128, 1): 724.41, ("A100-80", "amp", 128, 8): 5733.98,
+        ("A100-80", "fp32", 128, 1): 377.18, ("A100-80", "fp32", 128, 8): 2967.23,
+        ("V100", "amp", 64, 1): 322.81, ("V100", "amp", 64, 8): 2520.50,
+        ("V100", "fp32", 32, 1): 107.22, ("V100", "fp32", 32, 8): 840.35,
+    }),
     Published(Program(LLAMA, 2, "train", "bf16"), HBM2E, RANKS, 5762 * RANKS / LENGTH, 82.4),
 ]  # fmt: skip
 
@@ -134,7 +148,14 @@ class Block(nn.Module):
 
 def network(name: str) -> nn.Module:
     """A network of `NETWORKS`."""
-    stages, width, groups = NETWORKS[name]
+    layers, channels = stages_of(*NETWORKS[name])
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
+
+
+def stages_of(
+    stages: Sequence[int], width: int, groups: int, strides: Sequence[int] = (1, 2, 2, 2)
+) -> tuple[list[nn.Module], int]:
+    """The layers of a network's stages, and the channels of the last one."""
     layers: list[nn.Module] = [
         nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
     ]  # fmt: skip
@@ -142,10 +163,53 @@ def network(name: str) -> nn.Module:
     for stage, blocks in enumerate(stages):
         outputs = 256 * 2**stage
         for number in range(blocks):
-            stride = 2 if stage and not number else 1
+            stride = 1 if number else strides[stage]
             layers.append(Block(inputs, width * 2**stage, outputs, stride, groups))
             inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))
+    return layers, inputs
+
+
+class Detector(nn.Module):
+    """SSD300: boxes and their kinds at each place of six maps of features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers, channels = stages_of(NETWORKS["resnet50"][0][:3], 64, 1, strides=(1, 2, 1))
+        self.blocks, self.places, self.kinds = nn.ModuleList([nn.Sequential(*layers)]), nn.ModuleList(), nn.ModuleList()
+        for inner, outer, stride, padding in BLOCKS:
+            block = nn.Sequential(
+                nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True),
+                nn.Conv2d(inner, outer, 3, stride, padding, bias=False), nn.BatchNorm2d(outer), nn.ReLU(inplace=True),
+            )  # fmt: skip
+            self.blocks.append(block)
+            channels = outer
+        for boxes, channels in zip(BOXES, (1024, *(outer for _, outer, _, _ in BLOCKS)), strict=True):
+            self.places.append(nn.Conv2d(channels, 4 * boxes, 3, padding=1))
+            self.kinds.append(nn.Conv2d(channels, OBJECTS * boxes, 3, padding=1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map images to boxes [N, 4, 8732] and scores [N, 81, 8732]."""
+        boxes, scores = [], []
+        for block, place, kind in zip(self.blocks, self.places, self.kinds, strict=True):
+            x = block(x)
+            boxes.append(place(x).reshape(len(x), 4, -1))
+            scores.append(kind(x).reshape(len(x), OBJECTS, -1))
+        return torch.cat(boxes, 2).contiguous(), torch.cat(scores, 2).contiguous()
+
+
+def detection_loss(boxes: Tensor, scores: Tensor, targets: Tensor, kinds: Tensor) -> Tensor:
+    """Smooth L1 of the boxes with an object, and cross entropy of these and of three times as many hard negatives."""
+    mask = kinds > 0
+    found = mask.sum(dim=1)
+    of_boxes = nn.functional.smooth_l1_loss(boxes, targets, reduction="none").sum(dim=1)
+    of_boxes = (mask.float() * of_boxes).sum(dim=1)
+    entropy = nn.functional.cross_entropy(scores, kinds, reduction="none")
+    negative = entropy.clone()
+    negative[mask] = 0
+    rank = negative.sort(dim=1, descending=True)[1].sort(dim=1)[1]
+    hard = rank < torch.clamp(3 * found, max=mask.size(1)).unsqueeze(-1)
+    total = of_boxes + (entropy * (mask.float() + hard.float())).sum(dim=1)
+    return (total * (found > 0).float() / found.float().clamp(min=1e-6)).mean()
 
 
 def sheet(name: str) -> Gpu:
@@ -248,8 +312,10 @@ def step_of(program: Program) -> Callable[[], None]:
     """What is measured: ends with a sync."""
     amp = program.precision == "amp"
     layout = torch.channels_last if amp else torch.contiguous_format
-    images = torch.empty(program.batch, 3, SIZE, SIZE, device="cuda").contiguous(memory_format=layout)
-    model = network(program.network).cuda().to(memory_format=layout)  # type: ignore[call-overload]
+    size = SSD_SIZE if program.network == SSD else SIZE
+    images = torch.empty(program.batch, 3, size, size, device="cuda").contiguous(memory_format=layout)
+    plain = Detector() if program.network == SSD else network(program.network)
+    model = plain.cuda().to(memory_format=layout)  # type: ignore[call-overload]
     if program.part == "infer":
         model.eval()
 
@@ -259,7 +325,7 @@ def step_of(program: Program) -> Callable[[], None]:
             torch.cuda.synchronize()
 
         return infer
-    labels = torch.randint(CLASSES, (program.batch,), device="cuda")
+    loss_of = _detection(program) if program.network == SSD else _classification(program)
     model = nn.parallel.DistributedDataParallel(model, device_ids=[0])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.875, foreach=False)
     scaler = torch.amp.GradScaler("cuda", enabled=amp)
@@ -267,13 +333,29 @@ def step_of(program: Program) -> Callable[[], None]:
     def train() -> None:
         optimizer.zero_grad()
         with torch.autocast("cuda", torch.float16, enabled=amp):
-            loss = nn.functional.cross_entropy(model(images), labels, label_smoothing=0.1)
+            loss = loss_of(model(images))
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         torch.cuda.synchronize()
 
     return train
+
+
+def _classification(program: Program) -> Callable[[Tensor], Tensor]:
+    labels = torch.randint(CLASSES, (program.batch,), device="cuda")
+    return lambda scores: nn.functional.cross_entropy(scores, labels, label_smoothing=0.1)
+
+
+def _detection(program: Program) -> Callable[[tuple[Tensor, Tensor]], Tensor]:
+    count = 8732
+    targets = torch.empty(program.batch, 4, count, device="cuda")
+    kinds = torch.randint(OBJECTS, (program.batch, count), device="cuda")
+
+    def loss(made: tuple[Tensor, Tensor]) -> Tensor:
+        return detection_loss(made[0].float(), made[1].float(), targets, kinds)
+
+    return loss
 
 
 def follow(program: Program) -> dict[str, Any]:

@@ -50,7 +50,12 @@ def networks():
 
 
 @pytest.fixture(scope="module")
-def bench(derive, timm, steps, networks):  # noqa: ARG001  # which it imports
+def language():
+    return bench_module("published_language_models")
+
+
+@pytest.fixture(scope="module")
+def bench(derive, timm, steps, networks, language):  # noqa: ARG001  # which it imports
     return bench_module("estimate")
 
 
@@ -288,6 +293,26 @@ def test_the_shipped_constants_of_kernels_are_what_the_published_tables_say(deri
         ours = shipped().efficiencies[row["kind"], row["format"], row.get("gpu", "")]
         for name in ("arithmetic", "memory", "spread_arithmetic", "shape", "growth", "watts"):
             assert getattr(ours, name) == pytest.approx(row.get(name, 0.0), rel=0.01, abs=2e-3), (row, name)
+
+
+def test_a_share_that_falls_with_a_kernel_s_length_says_less_of_another_gpu(derive):
+    """Nine of ten draws then hold the share of short kernels and that of long ones."""
+    steady = derive.Known(0.6, 0.0, 0.8, 2.5, 0.0, 0.0, 0.1, "a table")
+    falling = steady._replace(growth=-0.15)
+
+    def spread(one, prior: float) -> float:
+        return derive.merged({"H100": one}, prior)["spread_arithmetic"]
+
+    fall = 0.15 * math.log(derive.GROWS_S[1] / derive.GROWS_S[0])
+    assert spread(falling, 0.07) == pytest.approx(math.hypot(spread(steady, 0.07), fall / 2 / 1.645))
+    assert spread(steady._replace(growth=0.15), 0.07) == spread(steady, 0.07)
+    assert spread(falling, 0.0) == spread(steady, 0.0)  # of that GPU itself
+
+
+def test_a_sharded_step_of_a_published_model_is_of_eight_ranks(language):
+    programs = [step.program for step in language.STEPS]
+    assert {step.devices for step in language.STEPS if step.program.is_sharded} == {language.RANKS}
+    assert len({program.file for program in programs}) == len(set(programs))
 
 
 def test_another_last_digit_is_no_difference_and_another_class_is_one(derive, tmp_path):

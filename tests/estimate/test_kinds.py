@@ -305,6 +305,7 @@ def test_products_of_whole_numbers_are_faster_than_those_in_16_bit_and_not_teste
     ("name", "kind"),
     [
         ("linalg_cross", "elementwise"),
+        ("_thnn_fused_lstm_cell", "elementwise"),
         ("adaptive_max_pool2d", "pooling"),
         ("_adaptive_avg_pool3d_backward", "pooling backward"),
         ("_upsample_nearest_exact2d", "resampling"),

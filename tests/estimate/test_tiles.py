@@ -173,6 +173,20 @@ def test_what_sustained_more_than_products_where_it_was_measured_may_do_so_elsew
     assert share == pytest.approx(1.1 * found.efficiency_of("product", "16", sheet).arithmetic, rel=0.01)
 
 
+def test_what_products_limit_is_as_unsure_as_they_are():
+    """A tenth of the power leaves attention a share that follows from that of products alone."""
+    sheet = replace(gpu_named("H100"), name="mine", watts=70)
+    products, attention = (shipped().efficiency_of(kind, "16", sheet) for kind in ("product", "attention"))
+    assert attention.arithmetic == pytest.approx(products.arithmetic, rel=0.01)
+    assert attention.spread_arithmetic >= products.spread_arithmetic
+
+
+def test_attention_is_less_sure_the_further_power_takes_products_from_those_that_were_measured():
+    near, far = (replace(gpu_named("L40S"), name="mine", watts=watts) for watts in (350, 250))
+    spreads = [shipped().efficiency_of("attention", "16", gpu).spread_arithmetic for gpu in (near, far)]
+    assert spreads[1] > spreads[0] > shipped().efficiencies["attention", "16", "L40S"].spread_arithmetic
+
+
 def test_a_gpu_without_measurements_takes_those_of_its_family():
     a10g, any_gpu = gpu_named("A10G"), gpu_named("MI300X")
     of_family = shipped().efficiencies["attention", "16", "fed by warps"]

@@ -82,6 +82,9 @@ def test_a_large_product_has_no_values_and_no_zeros():
             2 * 8 * 32 * 16,
         ),
         ("addbmm", lambda: torch.addbmm(_of(8, 16), _of(4, 8, 32), _of(4, 32, 16)), 2 * 4 * 8 * 32 * 16),
+        ("mv", lambda: _of(64, 32) @ _of(32), 2 * 64 * 32),
+        ("addmv", lambda: torch.addmv(_of(64), _of(64, 32), _of(32)), 2 * 64 * 32),
+        ("dot", lambda: torch.dot(_of(64), _of(64)), 2 * 64),
     ],
 )
 def test_products_that_pytorch_does_not_count_are_counted(operator, program, flop):

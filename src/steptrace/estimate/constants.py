@@ -190,10 +190,15 @@ class Constants:
             return replace(found, arithmetic=share, spread_arithmetic=spread)
         if kind == "product":
             return found
-        there = self.efficiencies.get(("product", "16", where))
-        over = 1.0 if there is None else max(1.0, found.arithmetic / there.arithmetic)
-        most = over * self.efficiency_of("product", "16", gpu).arithmetic
-        return replace(found, arithmetic=min(found.arithmetic, most))
+        products, there = self.efficiency_of("product", "16", gpu), self.efficiencies.get(("product", "16", where))
+        if there is None:
+            return replace(found, arithmetic=min(found.arithmetic, products.arithmetic))
+        # How much of what power takes from products it takes from this class is not known.
+        spread = math.hypot(found.spread_arithmetic, _BY_POWER * abs(math.log(products.arithmetic / there.arithmetic)))
+        most = max(1.0, found.arithmetic / there.arithmetic) * products.arithmetic
+        if most < found.arithmetic:
+            return replace(found, arithmetic=most, spread_arithmetic=max(spread, products.spread_arithmetic))
+        return replace(found, spread_arithmetic=spread)
 
     def _by_multiprocessor(self, found: Efficiency, gpu: Gpu) -> Efficiency:
         """Efficiency from other GPUs, adjusted to this GPU's bandwidth per multiprocessor."""

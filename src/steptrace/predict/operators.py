@@ -145,6 +145,15 @@ def _flop_of_added_product(_: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any
     return _flop_of_product(a, b)
 
 
+def _flop_of_vectors(a: Tensor, *_: Any, **__: Any) -> int:
+    """Each element of a matrix or a vector is multiplied once."""
+    return 2 * a.numel()
+
+
+def _flop_of_added_vector(_: Tensor, a: Tensor, *__: Any, **___: Any) -> int:
+    return _flop_of_vectors(a)
+
+
 def _flop_of_distances(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
     """Euclidean distances of all pairs of rows are one product, of rows that have two further columns."""
     return 2 * (a.numel() // a.shape[-1]) * b.shape[-2] * (a.shape[-1] + 2) if a.numel() else 0
@@ -168,7 +177,11 @@ _FLOP: Final[Mapping[str, Any]] = {
     "_int_mm": _flop_of_product,
     "_trilinear": _flop_of_trilinear,
     "addbmm": _flop_of_added_product,
+    "addmv": _flop_of_added_vector,
     "convolution_backward": _flop_of_convolution_backward,
+    "dot": _flop_of_vectors,
+    "mv": _flop_of_vectors,
+    "vdot": _flop_of_vectors,
 }
 
 _overloads: dict[int, Overload] = {}
