@@ -180,6 +180,62 @@ def test_long_work_at_the_end_of_a_stream_is_kept() -> None:
     assert not builder.trace().meta.records.cut
 
 
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("recorded", [30_000, 1_600_000])
+def test_a_stale_end_of_the_very_last_work_is_cut_to_the_longest_run_of_its_kernel(streams: int, recorded: int) -> None:
+    builder = _training(4, lambda *_: False, launches=10)
+    kernels = _kernels(builder)
+    for number, event in enumerate(kernels):
+        event["args"]["stream"] = 7 + number % streams
+    kernels[-1]["dur"] = recorded
+    entry = builder.summary()
+    assert [(cut.recorded_ns, cut.kept_ns) for cut in entry.quality.cut] == [(recorded * 1_000, 90_000)]
+    assert [step.busy_ns for step in entry.steps] == [900_000] * 4
+    assert any("gemm" in text for text in entry.quality.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "length_us", "grid"),
+    [
+        ("sort", 60_000, None),  # nothing to compare it with but the recording, of 4 ms
+        ("gemm", 30_000, [64, 1, 1]),  # another grid: another size
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1_600_000, None),  # waits for another rank
+        ("gemm", 8_000, None),
+    ],
+)
+def test_long_work_at_the_end_is_kept_where_it_may_be_long(name: str, length_us: int, grid: Any) -> None:
+    builder = _training(4, lambda *_: False, launches=10)
+    for number, event in enumerate(_kernels(builder)):
+        event["args"]["grid"] = [8, 1, 1]
+        if number == 39:
+            event |= {"name": name, "dur": length_us}
+            event["args"]["grid"] = grid or [8, 1, 1]
+    assert not builder.trace().meta.records.cut
+
+
+def test_a_stale_end_of_a_kernel_that_ran_once_is_cut_at_the_end_of_the_recording() -> None:
+    builder = _training(4, lambda *_: False, launches=10)
+    _kernels(builder)[-1] |= {"name": "sort", "dur": 1_600_000}
+    trace = builder.trace()
+    (cut,) = trace.meta.records.cut
+    assert cut.kept_ns == 4 * STEP - (4 * STEP - 95_000)
+    assert trace.window[1] == 4 * STEP
+
+
+def test_a_stale_end_before_a_long_gap_of_its_stream_is_cut_to_the_longest_run_of_its_kernel() -> None:
+    """The gap is a wait for data: the GPU did not work through it."""
+    builder = TraceBuilder()
+    for step in range(4):
+        builder.step(step, step * 100 * STEP, 100 * STEP)
+        for k in range(5):
+            ts = step * 100 * STEP + k * 200_000
+            builder.kernel(ts, ts + 5_000, WORK)
+    _kernels(builder)[4]["dur"] = 600_000
+    entry = builder.summary()
+    assert [(cut.recorded_ns, cut.kept_ns) for cut in entry.quality.cut] == [(600_000_000, WORK)]
+    assert [step.busy_ns for step in entry.steps] == [5 * WORK] * 4
+
+
 def test_ends_are_kept_where_work_may_overlap() -> None:
     builder = TraceBuilder()
     graph = builder.call("cudaGraphLaunch", 0, 1_000)

@@ -58,7 +58,7 @@ class CutEnd(Document, frozen=True):
     device: Annotated[int, field("GPU.")]
     stream: Annotated[int, field("Stream.")]
     recorded_ns: Annotated[int, column("Recorded", "Length as recorded.", plain=True)]
-    kept_ns: Annotated[int, column("Kept", "Length up to the next start on its stream, or from its launch.")]
+    kept_ns: Annotated[int, column("Kept", "Length that was kept, as the check of ends or starts says.")]
 
 
 _CHECK: Final = """One thing that can be wrong with a trace, and how much of it is.

@@ -60,7 +60,7 @@ def link(raw: RawTrace) -> Trace:
     gpu, early, left_out = records.mend_early_starts(gpu, calls, names)
     if left_out:
         raw.notes.append(note("impossible_events", events=left_out, kind="gpu"))
-    cut = records.cut_stale_ends(gpu, calls, names)
+    cut = records.cut_stale_ends(gpu, calls, names, host=_reach([labels, ops, frames, calls]))
     launch = row_with(calls["correlation"], gpu["correlation"])
     linked = launch >= 0
     marked, steps_from, optimizer_steps = _steps(labels, ops, names)
@@ -141,6 +141,12 @@ def _recorded_steps(
         left_out=tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy()),
         whole=whole and len(gpu["ts"]) > 0,
     )
+
+
+def _reach(events: Sequence[Columns]) -> tuple[int, int] | None:
+    """The first start and the last end of events of some kinds, None without any."""
+    spans = [(int(columns["ts"].min()), int(columns["end"].max())) for columns in events if len(columns["end"])]
+    return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
 
 def _in_any(times: Ints, left_out: Sequence[LeftOutStep]) -> Mask:

@@ -13,7 +13,10 @@ graph is known by its id, or, where the profiler writes none, as the one in the 
 
 Work of one stream runs in sequence. An end after the starts of several later launches of its stream is stale (AMD's
 profiler writes such after a stall), and is cut at the next start. Few launches or none come after a stream's last work:
-its end is stale if all of them lie within it, long before its end, or if the host has waited for it before.
+its end is stale if all of them lie within it, long before its end, or if the host has waited for it before. Without
+any of these, it is stale if the work took a hundred times as long as any other run of the same kernel, and is cut to
+the longest of these, as is one whose stream went on much later. Work of a kernel that ran once is compared with all the
+rest of the recording. Work of collectives may wait that long.
 
 A start long before the call that launched the work is as impossible: the work then began at that call, or at the end of
 what its stream did before. If many starts are too early, the clocks of host and GPU disagree, and nothing is changed.
@@ -51,6 +54,9 @@ _TOLERANCE_NS: Final = 2_000
 #: By how much the end of a stream's last work has to be too late: more than clocks of host and GPU differ by, and more
 #: than launches overlap by design.
 _LONG_NS: Final = 1_000_000
+#: So many times as long as another run of a kernel with the same grid (of a copy, with as many bytes) a stream's last
+#: work has to be. In the 16 shared traces of real GPUs the ratio is at most 11.
+_TIMES_LONGER: Final = 100
 
 
 class Records(NamedTuple):
@@ -289,31 +295,32 @@ def mend_early_starts(gpu: Columns, calls: Columns, names: pd.Index) -> tuple[Co
     return in_order(mended, order), cut, int(gone.sum())
 
 
-def cut_stale_ends(gpu: Columns, calls: Columns, names: pd.Index) -> tuple[CutEnd, ...]:
+def cut_stale_ends(
+    gpu: Columns, calls: Columns, names: pd.Index, *, host: tuple[int, int] | None = None
+) -> tuple[CutEnd, ...]:
     """Cut stale ends in `gpu` (in order of start), and say which they were.
 
     Args:
         gpu: the GPU's activities.
         calls: the calls into the runtime.
         names: the text of each name's number.
+        host: the start of the first event of the host and the end of the last one, None without any.
     """
-    cut: list[CutEnd] = []
+    recorded = gpu["dur"].copy()
+    cut: dict[int, CutEnd] = {}
     key = np.column_stack([gpu["device"], gpu["stream"]])
     order = np.lexsort((gpu["ts"], gpu["stream"], gpu["device"]))
     bounds = np.flatnonzero((np.diff(key[order], axis=0) != 0).any(axis=1)) + 1
 
     def keep_until(at: int, until: int) -> None:
-        was = int(gpu["dur"][at])
         gpu["end"][at] = until
         gpu["dur"][at] = until - gpu["ts"][at]
-        cut.append(
-            CutEnd(
-                name=str(names[gpu["name"][at]]),
-                device=int(gpu["device"][at]),
-                stream=int(gpu["stream"][at]),
-                recorded_ns=was,
-                kept_ns=int(gpu["dur"][at]),
-            )
+        cut[at] = CutEnd(
+            name=str(names[gpu["name"][at]]),
+            device=int(gpu["device"][at]),
+            stream=int(gpu["stream"][at]),
+            recorded_ns=int(recorded[at]),
+            kept_ns=int(gpu["dur"][at]),
         )
 
     for rows in np.split(order, bounds):
@@ -321,7 +328,53 @@ def cut_stale_ends(gpu: Columns, calls: Columns, names: pd.Index) -> tuple[CutEn
             keep_until(int(rows[row]), until)
     for at, until in _waited_for(gpu, calls, names):
         keep_until(at, until)
-    return tuple(sorted(cut, key=lambda lost: (lost.kept_ns - lost.recorded_ns, lost.name)))
+    if len(gpu["ts"]):
+        last = order[np.append(bounds, len(order)) - 1]
+        for at, until in _longer_than_others(gpu, np.fromiter(cut, dtype=np.int64), last, names, host):
+            keep_until(at, until)
+    return tuple(sorted(cut.values(), key=lambda lost: (lost.kept_ns - lost.recorded_ns, lost.name)))
+
+
+def _longer_than_others(
+    gpu: Columns, cut: Ints, last: Ints, names: pd.Index, host: tuple[int, int] | None
+) -> Iterator[tuple[int, int]]:
+    """Row and end of each activity that is stale, and took longer than any other run of its kernel.
+
+    An activity that was cut is still too long if the next one of its stream came late. The last one of a stream is
+    stale if it took far longer. One of a kernel that ran once is compared with all the rest of the recording.
+
+    Args:
+        gpu: the GPU's activities.
+        cut: the rows that were cut.
+        last: the row of the last one of each stream.
+        names: the text of each name's number.
+        host: the start of the first event of the host and the end of the last one, None without any.
+    """
+    last = last[~np.isin(last, cut)]
+    rows = np.concatenate([cut, last])
+    rows = rows[(gpu["dur"][rows] > _LONG_NS) & (gpu["collective"][rows] < 0)]
+    rows = rows[~by_name(gpu["name"][rows], names, naming.is_collective_kernel)]
+    if len(rows) == 0:
+        return
+    same = pd.DataFrame({"name": gpu["name"], "blocks": gpu["blocks"], "bytes": gpu["bytes"]})
+    of_kernel = same.groupby(list(same.columns), dropna=False, sort=False).ngroup().to_numpy()
+    others = np.ones(len(of_kernel), dtype=bool)
+    others[rows] = False
+    longest = np.zeros(int(of_kernel.max()) + 1, dtype=np.int64)
+    np.maximum.at(longest, of_kernel[others], gpu["dur"][others])
+    starts, ends = [], []
+    if others.any():
+        starts, ends = [int(gpu["ts"][others].min())], [int(gpu["end"][others].max())]
+    if host is not None:
+        starts, ends = [*starts, host[0]], [*ends, host[1]]
+    rest, stop = (max(ends) - min(starts), max(ends)) if ends else (0, 0)
+    was_cut = np.isin(rows, cut)
+    for at, is_stale in zip(rows.tolist(), was_cut.tolist(), strict=True):
+        other, start, length = int(longest[of_kernel[at]]), int(gpu["ts"][at]), int(gpu["dur"][at])
+        if other and length > (1 if is_stale else _TIMES_LONGER) * other + _LONG_NS:
+            yield at, start + other
+        elif not (other or is_stale) and rest and length > _TIMES_LONGER * rest and stop > start:
+            yield at, stop
 
 
 def _waited_for(gpu: Columns, calls: Columns, names: pd.Index) -> list[tuple[int, int]]:

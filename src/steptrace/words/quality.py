@@ -19,7 +19,7 @@ TITLES: Final[Mapping["CheckCode", str]] = {
     "linked_to_launch": "GPU work linked to its launch",
     "after_launch": "GPU work after its launch",
     "starts": "starts after the launch",
-    "ends": "ends before later work of the stream",
+    "ends": "plausible ends of GPU work",
     "one_at_a_time": "one activity of a stream at a time",
     "communication": "communication of the ranks",
     "one_gpu": "one GPU",
@@ -147,7 +147,7 @@ def _after_launch(wrong: int, total: int, *, worst_ns: int) -> str:
 
 
 def _ends(wrong: int, total: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
-    return f"{_part(wrong, total)} GPU activities end long after later ones of their stream began: {_cut(wrong, cut)}"
+    return f"{_part(wrong, total)} GPU activities end far too late: {_cut(wrong, cut)}"
 
 
 def _starts(wrong: int, total: int, *, cut: Sequence[Mapping[str, Any]]) -> str:
@@ -220,7 +220,8 @@ _REMEDIES: Final[Mapping["CheckCode", str]] = {
     "linked_to_launch": "call {module}.synchronize() before the profiler starts, or record fewer steps",
     "after_launch": "figures that depend on the order of host and GPU work are doubtful",
     "starts": "each was taken to start at that call, or at the end of its stream's work before",
-    "ends": "each was cut at the next start of its stream",
+    "ends": "each was cut at the next start of its stream, where the host had waited for it, or to the longest other "
+    "run of its kernel",
     "one_at_a_time": "figures that depend on the order of GPU work are doubtful",
     "operators_within_steps": "operators, labels, functions and collectives per step include those outside",
     "steps_with_work": "means per step include them; a step() call after the last step begins such a one",
