@@ -1,5 +1,6 @@
 """Traces that other tools have written, merged or copied: what a viewer overlooks is overlooked here as well."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,39 @@ def test_utf_16_is_named(tmp_path: Path, encoding: str) -> None:
     with pytest.raises(TraceError, match="UTF-16") as caught:
         read_trace(path)
     assert caught.value.next_step
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_wide_text_without_a_mark_of_its_byte_order_is_named(tmp_path: Path, encoding: str, *, packed: bool) -> None:
+    path = tmp_path / "trace.json"
+    text = _text(_events()).encode(encoding)
+    path.write_bytes(gzip.compress(text) if packed else text)
+    with pytest.raises(TraceError, match=f"UTF-{encoding[4:6]}") as caught:
+        read_trace(path)
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (lambda events: _text([events]), "an array in an event's place"),
+        (lambda events: _text([events[:3], events[3:]]), "an array in an event's place"),
+        (lambda events: json.dumps([[e["ph"], e["name"], e["ts"]] for e in events]), "an array in an event's place"),
+        (lambda events: json.dumps([{"traceEvents": events}] * 2), "an array of 2 objects of which none is an event"),
+        (lambda events: _text({str(k): event for k, event in enumerate(events)}), "are an object, not a list"),
+        (lambda events: json.dumps(_text(events)), "encoded twice"),
+        (lambda events: str({"traceEvents": events}), "dictionary of Python"),
+        (lambda events: "404: Not Found", "it begins with '404: Not Found'"),  # noqa: ARG005 - as the others
+    ],
+)
+def test_values_of_another_form_than_an_array_of_events_are_named(tmp_path: Path, text: Any, what: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text(_events()))
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+    assert what in str(caught.value)
+    assert caught.value.next_step or caught.value.expected
 
 
 @pytest.mark.parametrize("bare", [False, True])

@@ -83,6 +83,10 @@ def test_a_label_that_is_written_in_two_categories_counts_once() -> None:
         ("torch::autograd::AccumulateGrad", True),
         ("struct torch::autograd::AccumulateGrad", True),
         ("CompiledFunctionBackward", True),
+        ("torch::autograd::CopyBackwards", True),
+        ("torch::autograd::CopySlices", True),
+        ("torch::autograd::CppNode<roi_align>", True),
+        ("torch::jit::(anonymous namespace)::DifferentiableGraphBackward", True),
         ("aten::convolution_backward", False),
         ("aten::mm", False),
         ("Backward", False),
@@ -165,6 +169,13 @@ _COMMUNICATION = [
     "symm_mem_one_shot_copy",
     "barrier_all_intra_node_kernel",
     "void nccl::ep::dispatch<8>(int*)",
+    "HcclSend",
+    "hcom_broadcast__123_1",
+    "mcclKernel_Broadcast_RING_LL",
+    "iris::put<float>(float*)",
+    "gin_put_kernel",
+    "ucp_put_nbx_kernel",
+    "DispatchFFNCombine",
 ]
 _COMPUTE = [
     "triton_red_fused_add_all_reduce_wait_tensor_3",
@@ -178,6 +189,7 @@ _COMPUTE = [
     "_fwd_kernel_ep_scatter_1",
     "moe_permute_kernel",
     "occlusion_kernel",
+    "origin_put",
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
     "triton_poi_fused_add_a2ab3_0",
     "void combine_heads_kernel(float*)",
@@ -499,9 +511,8 @@ def _optimizers_of_one_class(passes: Sequence[str], gaps_us: Sequence[int]) -> T
     at = 0
     for nodes, gap in zip(passes, gaps_us, strict=True):
         for number, node in enumerate(nodes):
-            builder.op(
-                f"autograd::engine::evaluate_function: {node.upper()}Backward0", at + (1 + number) * 100_000, 9_000
-            )
+            name = "torch::autograd::AccumulateGrad" if node == "u" else f"{node.upper()}Backward0"
+            builder.op(f"autograd::engine::evaluate_function: {name}", at + (1 + number) * 100_000, 9_000)
         builder.label("Optimizer.step#Adam.step", at + 2 * MS, MS // 5)
         at += 2 * MS + MS // 5 + gap * 1_000
     return builder.trace()
@@ -517,8 +528,16 @@ def _optimizers_of_one_class(passes: Sequence[str], gaps_us: Sequence[int]) -> T
         (["a", "b", "c"] * 3, [100, 100, 3_000] * 3, 3, 2),
         # One optimizer.
         (["ab"] * 6, [500] * 6, 1, 5),
-        # Five steps of a critic for each of a generator, or passes without a period: what a step is cannot be told.
-        (["a", "a", "a", "a", "a", "b"] * 2, [500] * 12, None, 11),
+        # Two or five steps of a critic for each of a generator.
+        (["a", "a", "b"] * 3, [500] * 9, 3, 2),
+        (["aa", "aa", "aa", "aa", "aa", "ab"] * 3, [100, 100, 100, 100, 100, 3_000] * 3, 6, 2),
+        (["aa", "aa", "ab", "aa", "aa", "aa"] * 3, [500] * 18, 6, 2),  # recorded from the middle of a step
+        # The generator's pass has all nodes of the critic's, and updates more parameters.
+        ([*["au"] * 5, "auu"] * 3, [500] * 18, 6, 2),
+        # A loss that is added every sixth step to the parameters' own; a single period; passes without a period.
+        (["a", "a", "a", "a", "a", "ab"] * 3, [500] * 18, None, 17),
+        (["a", "a", "a", "a", "a", "b"], [500] * 6, None, 5),
+        (["a", "b", "a", "c"] * 4, [500] * 16, None, 15),
         (["a", "b", "b", "c", "a", "d"], [500] * 6, None, 5),
         # Too few to see a period.
         (["a", "b", "c"], [500] * 3, None, 2),

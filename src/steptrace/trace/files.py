@@ -22,7 +22,7 @@ from steptrace import format as fmt
 from steptrace.documents.kinds import kind_of
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.files import open_file
-from steptrace.trace.decode import decode_object, is_truncated, path_text, why_no_event
+from steptrace.trace.decode import decode_object, is_truncated, path_text, plain_text, why_no_event
 from steptrace.trace.foreign import Foreign, foreign, foreign_json
 from steptrace.trace.mend import mend
 from steptrace.trace.salvage import salvage_events, salvage_object
@@ -117,6 +117,8 @@ _UNPACKABLE: tuple[type[Exception], ...] = (*_UNREADABLE, NotImplementedError, R
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 #: Members of the object behind the events, up to its end.
 _MORE_METADATA: Final = re.compile(rb'\s*+,\s*+".*\}\s*\Z', re.DOTALL)
+#: So many bytes of a file that is no JSON are shown.
+_BEGIN: Final = 16
 #: Most bytes of that key, with room for spaces.
 _KEY_BYTES: Final = 64
 #: What stands between events.
@@ -188,7 +190,7 @@ class EventStream:
                         if (salvaged := self._salvage(buffer)) is not None:
                             buffer = salvaged
                             continue
-                        raise self._damaged(why)
+                        raise self._damaged(buffer, why)
                     self._not_mended = 2 * len(buffer)
                 more = self._read(file)
                 if ended:
@@ -252,7 +254,15 @@ class EventStream:
     def _foreign(self, kind: Foreign) -> TraceError:
         return TraceError(kind.what, where=self.path, expected="a Kineto trace (JSON)", next_step=kind.next_step)
 
-    def _damaged(self, why: str) -> TraceError:
+    def _damaged(self, rest: bytes, why: str) -> TraceError:
+        if rest.lstrip(_SEPARATORS)[:1] == b"[":
+            return TraceError(
+                "an array in an event's place",
+                where=self.path,
+                expected='"traceEvents": [{"ph": ...}, ...], an array of objects',
+                next_step="if it holds arrays of events, make them one array (`jq '.traceEvents |= flatten'`); "
+                "else record with torch.profiler and its export_chrome_trace",
+            )
         return TraceError(
             why,
             where=self.path,
@@ -278,10 +288,15 @@ class EventStream:
         start = buffer.lstrip()
         if not start:
             raise self._error("the file is empty")
-        if start[:1] not in (b"{", b"["):
-            if (kind := foreign(self.path, buffer)) is not None:
+        if start[:1] not in (b"{", b"[") or b"\0" in start[:4]:
+            if (kind := foreign(self.path, start)) is not None:
                 raise self._foreign(kind)
-            raise self._error("not JSON: it begins with neither { nor [")
+            raise TraceError(
+                f"not JSON: it begins with {plain_text(start[:_BEGIN].decode(errors='replace'))!r}, neither {{ nor [",
+                where=self.path,
+                expected="a Kineto trace (JSON)",
+                next_step="record with torch.profiler and its export_chrome_trace, or copy the file itself",
+            )
         if not _EVENTS_KEY.search(buffer) and (kind := foreign_json(start)) is not None:
             raise self._foreign(kind)
         if start[:1] == b"[":
@@ -323,8 +338,11 @@ class EventStream:
                 next_step=found.next_step,
             )
         if content is not None:
+            members = content.get("traceEvents", ...)
             return TraceError(
-                "valid JSON, but not a trace: it has no list of traceEvents",
+                "valid JSON, but not a trace: it has no list of traceEvents"
+                if members is ...
+                else f"valid JSON, but not a trace: its traceEvents are {_json_type(members)}, not a list",
                 where=self.path,
                 expected='an object with "traceEvents": [...], as torch.profiler\'s export_chrome_trace writes it',
             )
@@ -336,7 +354,7 @@ class EventStream:
         """Raise an error that says why the rest holds no event; return if there may be one once more is read."""
         why = why_no_event(rest)
         if why is not None:
-            raise self._damaged(why)
+            raise self._damaged(rest, why)
         if not at_end:
             raise self._too_long()
         raise TruncatedTraceError(
@@ -364,7 +382,11 @@ class EventStream:
         text = b'{"traceEvents": null' + rest
         tail = decode_object(text)
         if tail is None and is_truncated(text):
-            raise TruncatedTraceError("the JSON ends too early, after the events", where=self.path)
+            raise TruncatedTraceError(
+                "the JSON ends too early, after the events",
+                where=self.path,
+                next_step="copy or record the trace again (export can be cut by a full disk or a killed process)",
+            )
         if tail is None and _MORE_METADATA.match(rest) and not _EVENTS_KEY.search(rest):
             self.salvaged += 1
             tail = salvage_object(text.decode(errors="replace"))
@@ -376,6 +398,12 @@ class EventStream:
                 next_step="split it, if traces were appended to each other; else copy or record it again",
             )
         self._keep(tail)
+
+
+def _json_type(value: Any) -> str:
+    """The type of a JSON value in words."""
+    names = {dict: "an object", str: "a text", type(None): "null"}
+    return names.get(type(value), "a number")
 
 
 def _without_strays(buffer: bytes, *, after_event: bool) -> tuple[bytes, int] | None:

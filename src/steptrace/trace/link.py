@@ -5,7 +5,9 @@ launch belongs to the operator with its external id, or else to the innermost on
 operator belongs to the forward one with its sequence number.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +39,7 @@ from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
 from steptrace.trace.scan import LISTS
 
-#: The most optimizers of one class that a step is taken to have.
+#: The most optimizers of one class that a step is taken to have. Each may step several times in it.
 _MOST_OPTIMIZERS: Final = 4
 
 
@@ -289,10 +291,14 @@ def _steps_of_optimizer(
         rows = np.flatnonzero(is_step & (labels["thread"] == thread))
         rows = rows[np.argsort(labels["ts"][rows], kind="stable")]
         kind = labels["name"][rows[np.searchsorted(labels["ts"][rows], begun)]]
+        ends_step = None
         if (kind == kind[0]).all():
-            together = _period(_backward_passes(ops, names, ends))
+            passes = _backward_passes(ops, names, ends)
+            updates = set(np.flatnonzero(names.isin(naming.UPDATES_GRADIENT)).tolist())
+            together = _period(passes, updates)
             kind = np.arange(len(ends)) % (together.count or 1)
-        ends = ends[_last_of_each_step(kind, begun, ends)]
+            ends_step = _last_of_rarest(passes, together.count or 1)
+        ends = ends[_last_of_each_step(kind, begun, ends) if ends_step is None else ends_step]
     first = waits[:1][waits[:1] < begun[0]]
     starts = np.concatenate([first, ends[:-1]])
     return thread, starts, ends[len(ends) - len(starts) :], together
@@ -308,19 +314,66 @@ def _backward_passes(ops: Columns, names: pd.Index, ends: Ints) -> list[bytes]:
     return [of_pass.astype(np.int64).tobytes() for of_pass in nodes][: len(ends) - 1]
 
 
-def _period(passes: Sequence[bytes]) -> OptimizerSteps:
+def _period(passes: Sequence[bytes], updates: Container[int]) -> OptimizerSteps:
     """After how many optimizer steps of one class the backward passes repeat: a step of training has so many.
 
-    All passes of a period differ, as those of a generator and its critic do. Where passes differ and no short period
-    fits, how optimizer steps make steps is not known.
+    Each optimizer steps once in a period, or several times in a row, as the critic of a Wasserstein GAN does before its
+    generator. Then two whole periods must be seen, and the passes must be of different networks: of other numbers of
+    parameters, or neither with all nodes of the other. A loss that is added now and then is not. Where passes differ
+    and no such period fits, how optimizer steps make steps is not known.
+
+    Args:
+        passes: the nodes of the backward pass before each optimizer step but the first.
+        updates: the numbers of the nodes that add a gradient to a parameter's.
     """
-    if len(set(passes)) <= 1:
+    kinds = len(set(passes))
+    if kinds <= 1:
         return OptimizerSteps(1)
-    for count in range(2, _MOST_OPTIMIZERS + 1):
-        repeats = all(before == after for before, after in zip(passes, passes[count:], strict=False))
-        if repeats and len(passes) > count and len(set(passes[:count])) == count:
-            return OptimizerSteps(count)
-    return OptimizerSteps(None)
+    count = _repeats_after(passes)
+    if count == len(passes) or kinds > _MOST_OPTIMIZERS:
+        return OptimizerSteps(None)
+    period = passes[:count]
+    changes = sum(before != after for before, after in zip(period, [*period[1:], period[0]], strict=True))
+    in_runs = changes == kinds and len(passes) >= 2 * count - 1
+    distinct = in_runs and all(_of_two(*pair, updates) for pair in itertools.combinations(set(period), 2))
+    return OptimizerSteps(count if kinds == count or distinct else None)
+
+
+def _repeats_after(values: Sequence[bytes]) -> int:
+    """The shortest period of some values; their number without one (prefix function of Knuth, Morris and Pratt)."""
+    border = [0] * len(values)
+    for place in range(1, len(values)):
+        length = border[place - 1]
+        while length and values[length] != values[place]:
+            length = border[length - 1]
+        border[place] = length + (values[length] == values[place])
+    return len(values) - border[-1]
+
+
+def _of_two(one: bytes, other: bytes, updates: Container[int]) -> bool:
+    """Whether two backward passes are those of two networks (`_period`)."""
+    first, second = (Counter(np.frombuffer(nodes, dtype=np.int64).tolist()) for nodes in (one, other))
+    parameters = [sum(count for node, count in nodes.items() if node in updates) for nodes in (first, second)]
+    return parameters[0] != parameters[1] or not (first <= second or second <= first)
+
+
+def _last_of_rarest(passes: Sequence[bytes], count: int) -> Mask | None:
+    """A mask of the optimizer steps that end a step where some optimizer steps several times in it; else None.
+
+    They are the last of the one with fewest steps: a generator follows its critic.
+
+    Args:
+        passes: the nodes of the backward pass before each optimizer step but the first.
+        count: how many optimizer steps a step has.
+    """
+    often = Counter(passes[:count])
+    if count == 1 or len(often) == count:
+        return None
+    rarest = min(often, key=often.__getitem__)
+    period = [passes[(place - 1) % count] for place in range(count)]  # of the optimizer steps, the first one included
+    last = next(place for place in range(count) if period[place] == rarest != period[(place + 1) % count])
+    ends_step: Mask = np.arange(len(passes) + 1) % count == last
+    return ends_step
 
 
 def _last_of_each_step(kind: Ints, begun: Ints, ends: Ints) -> Mask:

@@ -23,7 +23,7 @@ GPU_CATEGORIES = {
 _COMM = re.compile(
     r"""
     ^(?:void\s+)?(?:(?:\w+|\(anonymous\ namespace\))::)*(?:
-        [nr]ccl | msccl | cncl | eccl | nvshmem | ishmem | deep_?ep
+        [nrehxmtp]ccl | msccl | cncl | bkcl | hcom_ | nvshmem | ishmem | deep_?ep
     )
     | nccl(?:Dev)?Kernel | nvshmem | roc_?shmem | deep_ep:: | symm_?mem | multimem | userbuffers
     | (?:one|two)_?shot_?(?:all|reduce) | cross_device_reduce | quick_?reduce | lamport
@@ -46,6 +46,7 @@ _COMM_FUNCTION = re.compile(
     | ^(?:\w+::)*(?:barrier|(?:put|wait)_signal)_kernel\Z               # of PyTorch's symmetric memory
     | (?:ipc|xgmi|nvlink)_?barrier | barrier_all | mori_?shmem
     | halo_?exchange | push_pull_halos
+    | (?:^|::)iris(?:::|_) | ^uc[pxt]_(?:put|get|am|tag|rma) | (?<![a-z])gin_(?:put|get) | dispatch_?ffn_?combine
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -88,7 +89,13 @@ OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 #: The autograd engine's operator around each node of a backward pass.
 ENGINE = "autograd::engine::evaluate_function"
 #: A node of a backward pass by itself, as PyTorch names them: `AddmmBackward0`, `torch::autograd::AccumulateGrad`.
-_BACKWARD_NODE = re.compile(r"^(?:\w+(?: \w+)?::)*(?:\w*[a-z0-9]Backward\d*|AccumulateGrad)\Z")
+_BACKWARD_NODE = re.compile(
+    r"^(?:(?:\w+(?: \w+)?|\(anonymous namespace\))::)*"
+    r"(?:\w*[a-z0-9]Backwards?\d*|AccumulateGrad|CopySlices|CppNode<.*>)\Z"
+)
+
+#: The nodes that add a gradient to a parameter's, one for each parameter of a pass.
+UPDATES_GRADIENT: Final = frozenset(("torch::autograd::AccumulateGrad", f"{ENGINE}: torch::autograd::AccumulateGrad"))
 
 _VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+\Z")
 

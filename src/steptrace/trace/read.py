@@ -150,6 +150,14 @@ def _raise_unread(
     found = unread or others
     if not found:
         return
+    if not any(phase for phase, _ in found):
+        raise TraceError(
+            f"an array of {plural(sum(found.values()), 'object')} of which none is an event",
+            where=path,
+            expected='events with a phase: {"ph": "X", ...}',
+            next_step="if each is a trace, write it to a file of its own; else look into the file: it may be the "
+            "output of another tool",
+        )
     if (producer := other_producer(metadata)) is not None:
         raise TraceError(
             producer.what, where=path, expected="a trace of PyTorch's profiler", next_step=producer.next_step
