@@ -477,3 +477,37 @@ def test_work_outside_the_steps_is_in_no_figure_per_step(*, before: bool) -> Non
     assert now == (pytest.approx(divided), pytest.approx(named))
     entry = builder.summary()
     assert {row.name for row in entry.kernels} == {"gemm"}
+
+
+@pytest.mark.parametrize(
+    ("lost", "kept", "per_step"),
+    [
+        (lambda step, _: step < 2, [2, 3, 4, 5], 1),
+        (lambda step, _: step >= 4, [0, 1, 2, 3], 1),
+        (lambda step, _: step == 2, [3, 4, 5], 1),
+        (lambda _step, k: k in {1, 5}, [0, 1, 2, 3, 4, 5], None),  # here and there: a wait may be lost in any step
+        (lambda step, k: (step, k) == (0, 5), [0, 1, 2, 3, 4, 5], 5 / 6),  # a wait alone leaves no gap in the records
+    ],
+)
+def test_calls_that_the_profiler_lost_are_noticed_by_the_work_that_they_launched(
+    lost: Any, kept: list[int], per_step: float | None
+) -> None:
+    """Syncs are counted in steps with all calls; the GPU's own records are whole."""
+    builder = _training(6, lambda *_: False)
+    for step in range(6):
+        builder.call("cudaStreamSynchronize", step * STEP + 985_000, 10_000)
+    calls = [event for event in builder.events if event["cat"] == "cuda_runtime"]
+    place = {id(event): number for number, event in enumerate(sorted(calls, key=lambda event: event["ts"]))}
+    builder.events = [e for e in builder.events if id(e) not in place or not lost(*divmod(place[id(e)], 6))]
+    entry = builder.summary()
+    assert [step.index for step in entry.steps] == kept
+    assert entry.syncs.per_step == per_step
+    assert [step.busy_ns for step in entry.steps] == [5 * WORK] * len(kept)
+    warned = [check.check for check in entry.quality.checks if check.warns]
+    assert ("linked_to_launch" in warned) is (per_step in {1, None})
+    assert "steps_with_work" not in warned
+
+
+def test_steps_whose_launches_lost_their_work_did_launch_some() -> None:
+    entry = _training(6, lambda step, _: step > 0, call="hipGraphLaunch").summary()
+    assert "steps_with_work" not in {check.check for check in entry.quality.checks if check.warns}

@@ -144,8 +144,18 @@ def _communication(trace: Trace) -> list[QualityCheck]:
 def _linked(trace: Trace) -> QualityCheck:
     launches = trace.kernels["launch"][~left_over(trace)]
     missing, total = int(launches.isna().sum()), len(launches)
-    warns = 1 - missing / total < LAUNCH_COVERAGE
-    return _check("linked_to_launch", missing, total, warns=warns, module=device_module(trace.meta.runtimes))
+    records = trace.meta.records
+    warns = 1 - missing / total < LAUNCH_COVERAGE or records.without_call > LOST_SHARE * total
+    return _check(
+        "linked_to_launch",
+        missing,
+        total,
+        warns=warns,
+        module=device_module(trace.meta.runtimes),
+        lost=records.without_call,
+        left_out=[step.index for step in records.left_out],
+        measured=records.calls_whole,
+    )
 
 
 def _lost(trace: Trace) -> list[QualityCheck]:
@@ -268,5 +278,8 @@ def _operators_within(trace: Trace) -> QualityCheck:
 
 def _steps_with_work(trace: Trace) -> QualityCheck:
     steps = np.arange(len(trace.steps))
-    idle = len(np.setdiff1d(steps, trace.kernels["step"].dropna().astype("int64")))
+    launches = trace.launches
+    lost = launches["step"][map_names(launches["name"], lambda name: launch_kind(name) is not None)]
+    working = pd.concat([trace.kernels["step"].dropna(), lost.dropna()]).astype("int64")
+    idle = len(np.setdiff1d(steps, working))
     return _check("steps_with_work", idle, len(steps), warns=idle > 0)

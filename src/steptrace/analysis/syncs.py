@@ -156,10 +156,12 @@ def _launch_order(trace: Trace, device: int | None) -> tuple[Ints, Ints]:
 
 
 def were_recorded(trace: Trace) -> bool:
-    """Whether the trace would show syncs: it has calls into the GPU's runtime, and which of them wait is known.
+    """Whether the trace would show syncs: it has the calls into the GPU's runtime, and which of them wait is known.
 
     It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait.
     """
+    if not trace.meta.records.calls_whole:
+        return False
     known = all(map(is_known_runtime, trace.meta.runtimes))
     if len(trace.launches) == 0:
         return len(trace.kernels) == 0 and known

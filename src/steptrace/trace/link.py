@@ -126,22 +126,35 @@ def link(raw: RawTrace) -> Trace:
 def _recorded_steps(
     steps: pd.DataFrame, calls: Columns, gpu: Columns, launch: Ints, names: pd.Index
 ) -> tuple[pd.DataFrame, records.Records]:
-    """The steps with complete GPU records, and the records that are missing."""
+    """The steps with complete records, and the records that are missing."""
     launches = records.launching(calls, names)
-    partly = records.partly_lost(calls, gpu, launch, names, step_of(calls["ts"], steps))
+    call_step = step_of(calls["ts"], steps)
+    partly = records.partly_lost(calls, gpu, launch, names, call_step)
     lost = records.lost_launches(calls, gpu, launch, names) | partly
-    if not lost.any():
+    gpu_step = step_of(gpu["ts"], steps)
+    alone = records.without_call(calls, gpu, launch, call_step, gpu_step, len(steps))
+    if not lost.any() and not alone.any():
         return steps, records.Records()
-    kept, whole = slice(0, len(steps)), False
+    kept, whole = slice(0, len(steps)), not lost.any()
+    calls_whole = bool(alone.sum() <= records.LOST_SHARE * len(alone))
     if len(steps):
-        kept, whole = records.complete_steps(steps, step_of(calls["ts"], steps), lost, launches)
-    elif len(gpu["ts"]):
+        found = False
+        # Where calls are missing here and there, those that wait may be missing in any step.
+        if not calls_whole and records.place_of(alone) != "scattered":
+            unlaunched = np.bincount(gpu_step[alone & (gpu_step >= 0)], minlength=len(steps))
+            kept, found = records.complete_steps(steps, call_step, lost, launches, unlaunched)
+            calls_whole, whole = found, found
+        if not found:  # figures of the GPU do not need the calls
+            kept, whole = records.complete_steps(steps, call_step, lost, launches)
+    elif len(gpu["ts"]) and lost.any():
         whole = records.span_is_complete(calls["ts"], lost, launches)
     left_out = pd.concat([steps.iloc[: kept.start], steps.iloc[kept.stop :]])
     return steps.iloc[kept].reset_index(drop=True), records.Records(
         lost=tuple(records.lost_records(calls, names, lost, launches, partly)),
         left_out=tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy()),
+        without_call=int(alone.sum()),
         whole=whole and len(gpu["ts"]) > 0,
+        calls_whole=calls_whole,
     )
 
 

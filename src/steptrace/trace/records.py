@@ -60,13 +60,19 @@ _TIMES_LONGER: Final = 100
 
 
 class Records(NamedTuple):
-    """Missing and corrected records of a GPU; `whole` says whether the GPU's figures can be computed."""
+    """Missing and corrected records.
+
+    `without_call` is the number of the GPU's activities whose call is missing. `whole` says whether the GPU's figures
+    can be computed, `calls_whole` whether those of the host's calls can.
+    """
 
     lost: tuple[LostRecords, ...] = ()
     left_out: tuple[LeftOutStep, ...] = ()
     cut: tuple[CutEnd, ...] = ()
     starts: tuple[CutEnd, ...] = ()
+    without_call: int = 0
     whole: bool = True
+    calls_whole: bool = True
 
 
 #: Nothing is missing.
@@ -96,6 +102,32 @@ def lost_launches(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index) -
         first = gpu["ts"][linked].min() if linked.any() else gpu["ts"][here].min()
         unlinked += int((here & (launch < 0) & (gpu["ts"] >= first)).sum())
     return lost if int(lost.sum()) > unlinked else np.zeros(len(lost), dtype=bool)
+
+
+def without_call(calls: Columns, gpu: Columns, launch: Ints, call_step: Ints, gpu_step: Ints, steps: int) -> Mask:
+    """A mask of the GPU's activities whose call the profiler has lost, so that calls that wait may be lost as well.
+
+    Some calls are not recorded at all, and work at the start was launched before the recording. So a call is lost if
+    other runs of the kernel have theirs, and either it came after the first recorded one, by its number, or none is
+    recorded in the whole step, while others have some.
+
+    Args:
+        calls: the calls into the runtime.
+        gpu: the GPU's activities, in order of start.
+        launch: the row of the call that launched each activity, -1 if unknown.
+        call_step: the step of each call, -1 outside.
+        gpu_step: the step in which each activity starts, -1 outside.
+        steps: how many steps there are.
+    """
+    alone = launch < 0
+    if not alone.any() or alone.all():
+        return np.zeros(len(launch), dtype=bool)
+    others_have = np.isin(gpu["name"], np.unique(gpu["name"][~alone]))
+    lost: Mask = gpu["correlation"] > calls["correlation"][calls["correlation"] > 0].min(initial=np.iinfo(np.int64).max)
+    in_step = np.bincount(call_step[call_step >= 0], minlength=steps)
+    if in_step.any():
+        lost |= (gpu_step >= 0) & (in_step[np.maximum(gpu_step, 0)] == 0)
+    return lost & alone & others_have
 
 
 def partly_lost(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index, step: Ints) -> Mask:
@@ -170,7 +202,9 @@ def captured(ts: Ints, codes: NDArray[Any], names: pd.Index) -> Mask:
     return inside
 
 
-def complete_steps(steps: pd.DataFrame, call_step: Ints, lost: Mask, launches: Mask) -> tuple[slice, bool]:
+def complete_steps(
+    steps: pd.DataFrame, call_step: Ints, lost: Mask, launches: Mask, unlaunched: Ints | None = None
+) -> tuple[slice, bool]:
     """The run of steps without lost records that has most steps with launches, and True; of several the first.
 
     If there is no such step, it returns all steps and False.
@@ -179,12 +213,15 @@ def complete_steps(steps: pd.DataFrame, call_step: Ints, lost: Mask, launches: M
         steps: the steps, in order of time.
         call_step: the step of each call, -1 outside.
         lost, launches: masks of the calls.
+        unlaunched: how many activities of each step have lost their call; None: these do not count.
     """
     count = len(steps)
     inside = call_step >= 0
     of_step = np.bincount(call_step[inside & launches], minlength=count)
     lost_of_step = np.bincount(call_step[inside & lost], minlength=count)
     complete = lost_of_step <= LOST_SHARE * of_step
+    if unlaunched is not None:
+        complete &= unlaunched <= LOST_SHARE * (of_step + unlaunched)
     with_work = np.concatenate([[0], np.cumsum(complete & (of_step > 0))])
     edges = np.flatnonzero(np.diff(np.concatenate([[0], complete.astype(np.int8), [0]])))
     first, stop = edges[::2], edges[1::2]
@@ -216,14 +253,14 @@ def lost_records(calls: Columns, names: pd.Index, lost: Mask, launches: Mask, pa
         if missing.any():
             yield LostRecords(
                 launch=kind,
-                place=_place(missing),
+                place=place_of(missing),
                 lost=int(missing.sum()),
                 of=len(rows),
                 partly=int(partly[rows].sum()),
             )
 
 
-def _place(missing: Mask) -> Place:
+def place_of(missing: Mask) -> Place:
     """Where in the order of time the lost ones are.
 
     They are in one place if a stretch of at most half the trace holds most of them. One of several streams or GPUs may

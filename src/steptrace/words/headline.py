@@ -42,6 +42,8 @@ def headline_text(headline: Headline) -> str:
         clauses.append(f"{_per_step(headline.syncs, headline.syncs.per_step)}{_cheap(headline.syncs)}")
     elif headline.syncs.whole is not None:
         clauses.append(f"{fmt.plural(headline.syncs.whole, 'sync')} in the whole trace")
+    else:
+        clauses.append("syncs were not measured")
     return "; ".join(clauses) + "."
 
 

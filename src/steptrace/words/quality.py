@@ -134,6 +134,25 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MOST_NAMED], *(["..."] if len(names) > _MOST_NAMED else [])])
 
 
+def _linked_to_launch(  # noqa: PLR0913 - the figures of the check, by name
+    wrong: int,
+    total: int,
+    *,
+    module: str = "",  # noqa: ARG001 - the remedy names it
+    lost: int = 0,
+    left_out: Sequence[int] = (),
+    measured: bool = True,
+) -> str:
+    text = f"{_part(wrong, total)} GPU activities have no launch in the trace"
+    if not lost:
+        return text
+    activities = "1 GPU activity" if lost == 1 else f"{fmt.count(lost)} GPU activities"
+    text = f"the host's calls that launched {activities} are missing"
+    if left_out:
+        text += f"; left out: {fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
+    return text if measured else f"{text}, and other calls may be; {_NO_SYNCS}"
+
+
 def _waiting_calls(wrong: int, _of: int, *, runtimes: Sequence[str], unknown: Sequence[str]) -> str:
     if wrong and unknown:
         return f"calls of {', '.join(unknown)}: it is not known which of them wait for the GPU; {_NO_SYNCS}"
@@ -195,9 +214,7 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "graph_launches_with_work": _launches_with_work("graph"),
     "copies_with_work": lambda wrong, total: f"{_part(wrong, total)} copies have no GPU activity in the trace",
     "waiting_calls": _waiting_calls,
-    "linked_to_launch": lambda wrong, total, *, module: (  # noqa: ARG005 - the remedy names it
-        f"{_part(wrong, total)} GPU activities have no launch in the trace"
-    ),
+    "linked_to_launch": _linked_to_launch,
     "after_launch": _after_launch,
     "starts": _starts,
     "ends": _ends,
@@ -250,6 +267,10 @@ _IMPOSSIBLE: Final = (
 
 def _remedy(check: "CheckCode", wrong: int, total: int, figures: Mapping[str, Any]) -> str | None:
     text, place = _REMEDIES.get(check), figures.get("place")
+    if check == "linked_to_launch" and figures.get("lost"):
+        text = _WHERE_LOST["middle"]
+    elif check == "linked_to_launch" and wrong == total:
+        text = "what follows from launches was not measured"
     if place is not None:
         # A buffer that begins late or ends early loses a few launches; a graph that the profiler has not seen, most.
         is_of_graphs = check == "graph_launches_with_work" and (place not in ("start", "end") or 2 * wrong > total)
