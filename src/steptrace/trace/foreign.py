@@ -41,7 +41,10 @@ _BEGINNINGS: Final[tuple[tuple[bytes, Foreign], ...]] = (
     *((mark, _UTF32) for mark in (b"\xff\xfe\0\0", b"\0\0\xfe\xff")),
     *((mark, _UTF16) for mark in (b"\xff\xfe", b"\xfe\xff")),
     *((b"\x78" + level, Foreign("a zlib stream", _PACKED)) for level in (b"\x01", b"\x5e", b"\x9c", b"\xda")),
-    (b'"{', Foreign("a trace inside a JSON string: it was encoded twice", "decode it once (`jq -r . FILE > TRACE.json`)")),
+    (
+        b'"{',
+        Foreign("a trace inside a JSON string: it was encoded twice", "decode it once (`jq -r . FILE > TRACE.json`)"),
+    ),
     (b"<", Foreign("a page or another file with markup, no JSON", "download the trace itself, or record it again")),
     (b"version https://git-lfs", Foreign("a pointer of Git LFS, not the file itself", "run `git lfs pull`")),
 )

@@ -134,7 +134,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MOST_NAMED], *(["..."] if len(names) > _MOST_NAMED else [])])
 
 
-def _linked_to_launch(  # noqa: PLR0913 - the figures of the check, by name
+def _linked_to_launch(
     wrong: int,
     total: int,
     *,
