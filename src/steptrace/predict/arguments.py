@@ -44,7 +44,7 @@ class Reroute(TorchFunctionMode):
         self._inside: list[Any] = []
 
     def __torch_function__(
-        self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         stop_if_ended()
         if Syncs.active is None:  # the prediction is over, and the thread goes on
@@ -74,6 +74,7 @@ class Reroute(TorchFunctionMode):
             Syncs.active.reads(f"Tensor.{kind}", args[:1])
         if type(kwargs.get("generator")) is cuda_classes.DefaultGenerator:
             kwargs["generator"] = None
+        asked = func
         func, inside = _called(func)
         if inside is None or func in self._inside:  # a method that calls the one of its base class comes here twice
             if func is not _PARSE_TO:  # which only reads them
@@ -89,6 +90,9 @@ class Reroute(TorchFunctionMode):
                 return _as_named(func(*args, **kwargs))
             except RuntimeError as error:
                 raise backend.as_of_cuda(error) from error.__cause__
+        if types:  # the copy below does not ask the classes of the arguments, either
+            with self:
+                return _by_classes(asked, types, args, kwargs)
         # The functions that a Python function calls come here, too, so that they see "cuda" as a device.
         self._inside.append(func)
         try:
@@ -96,6 +100,15 @@ class Reroute(TorchFunctionMode):
                 return inside(*args, **kwargs)
         finally:
             self._inside.remove(func)
+
+
+def _by_classes(func: Any, types: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result of a function by the classes of its arguments that say it themselves, as PyTorch asks them."""
+    for kind in types:
+        result = kind.__torch_function__(func, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    raise TypeError(f"no implementation found for '{func.__module__}.{func.__name__}' on types {list(types)}")
 
 
 def _as_named(result: Any) -> Any:

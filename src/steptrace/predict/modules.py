@@ -125,6 +125,10 @@ def _making(make: Callable[..., Tensor]) -> Callable[..., Any]:
 
     def make_subclass(cls: Any, data: Tensor, *args: Any, **kwargs: Any) -> Any:
         is_lazy = issubclass(cls, _LAZY) and is_virtual(data)
+        if is_virtual(data) and not is_lazy:
+            with functions_off():
+                made = data.detach().as_subclass(cls)
+                return made.requires_grad_(bool(args[0] if args else kwargs.get("require_grad", False)))
         parameter: Any = make(cls, torch.empty_like(data, device="cpu") if is_lazy else data, *args, **kwargs)
         if is_lazy:
             parameter._device = data.device

@@ -7,6 +7,7 @@ A tensor wraps a CPU tensor that holds its values, or a meta tensor, which has n
 import copyreg
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -92,33 +93,41 @@ def on_device(storage: Any, gpu: int) -> torch.UntypedStorage:
     return storage  # type: ignore[no-any-return]
 
 
-class _AsTensor(type(Tensor)):  # type: ignore[misc]
-    """A metaclass whose classes equal `torch.Tensor`, which is the type of a CUDA tensor.
+class _StandsFor(type(Tensor)):  # type: ignore[misc]
+    """A metaclass whose classes equal those that they stand for: `torch.Tensor`, or a subclass of the program's.
 
     With it `type(x) == torch.Tensor`, `type(x) in (torch.Tensor, list)` and look-ups by type work as with CUDA.
     """
 
+    #: The class as the program knows it.
+    stands_for: Any
+
     def __eq__(cls, other: object) -> bool:
-        return other is cls or other is Tensor
+        return other is cls or other is cls.stands_for
 
     def __hash__(cls) -> int:
-        return hash(Tensor)
+        return hash(cls.stands_for)
 
 
-def _tensor_class() -> Any:
-    return Tensor
+def _itself(kind: Any) -> Any:
+    return kind
 
 
-# A program may pickle the type of a tensor, which is `torch.Tensor` for a CUDA tensor.
-copyreg.pickle(_AsTensor, lambda _: (_tensor_class, ()))
+def _pickled_as_known(metaclass: type) -> None:
+    """Let a program pickle the types of this metaclass: it finds those that it knows."""
+    copyreg.pickle(metaclass, lambda kind: (_itself, (kind.stands_for,)))
 
 
-class VirtualTensor(Tensor, metaclass=_AsTensor):
+_pickled_as_known(_StandsFor)
+
+
+class VirtualTensor(Tensor, metaclass=_StandsFor):
     """A tensor that says it is on "cuda:0", computes on the CPU, and reports what would make the host wait.
 
     C++ sees a PrivateUse1 tensor; what Python asks differently of a CUDA tensor is answered here.
     """
 
+    stands_for: ClassVar[Any] = Tensor
     _inner: Tensor
     gpu: int
     #: Runs an operator by its overload, arguments and named arguments: `steptrace.predict.execution` sets it, which
@@ -126,23 +135,19 @@ class VirtualTensor(Tensor, metaclass=_AsTensor):
     _run: ClassVar[Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]]
 
     @classmethod
-    def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of PyTorch as for any other tensor; replaced by PyTorch's own way, which takes less time."""
-        with functions_off():
-            return func(*args, **(kwargs or {}))
-
-    if _NO_FUNCTION is not None:
-        __torch_function__ = _NO_FUNCTION
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """As any subclass. PyTorch would switch it off for a class that sees operators, and with it for subclasses."""
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
     @staticmethod
-    def __new__(cls, inner: Tensor, gpu: int = 0, *, is_view: bool = False) -> "VirtualTensor":
+    def __new__(_cls: Any, inner: Tensor, gpu: int = 0, *, is_view: bool = False) -> "VirtualTensor":
         """Wrap a CPU tensor; `gpu` is the index of its virtual GPU. The memory of a view counts as another's."""
         if inner.is_nested:
             raise cannot_follow("nested tensors of the strided layout", "pass layout=torch.jagged")
         layout = inner.layout
         has_strides = layout is torch.strided or layout is torch.sparse_coo
         wrapper: VirtualTensor = _MAKE_WRAPPER(
-            cls,
+            _PlainTensor,
             inner.size(),
             strides=inner.stride() if has_strides else None,
             storage_offset=inner.storage_offset() if has_strides else None,
@@ -198,9 +203,12 @@ class VirtualTensor(Tensor, metaclass=_AsTensor):
             return super().to_dense(dtype, masked_grad=masked_grad)
         return aten("_to_dense")(self, dtype, masked_grad)  # type: ignore[no-any-return]
 
-    def as_subclass(self, _cls: Any) -> Any:
-        """Raise: C++ would make a second tensor of Python's out of this one."""
-        raise cannot_follow("as_subclass() of a tensor on the GPU", "call it on the CPU")
+    def as_subclass(self, cls: Any) -> Any:
+        """A view of a class of the program's that is on the device, too. C++ would make a tensor of it that is not."""
+        with functions_off():
+            view: Any = aten("alias")(self)
+        view.__class__ = _on_device(cls)
+        return view
 
     def data_ptr(self) -> int:
         """The address of the values on the CPU."""
@@ -257,6 +265,9 @@ class VirtualTensor(Tensor, metaclass=_AsTensor):
         values = values.requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             values = torch.nn.Parameter(values, self.requires_grad)
+        if (kind := type(self).stands_for) is not Tensor:
+            values = values.as_subclass(kind)
+            values.__dict__.update(_of_the_program(self))
         return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     # Writing values
@@ -273,11 +284,34 @@ class VirtualTensor(Tensor, metaclass=_AsTensor):
             raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
         if id(self) not in memo:
             copied: Any = self.detach().clone()
-            copied.__dict__.update({k: v for k, v in self.__dict__.items() if k not in ("_inner", "gpu")})
+            copied.__dict__.update(_of_the_program(self))
             memo[id(self)] = copied.requires_grad_(self.requires_grad)
             if self.grad is not None:
                 copied.grad = self.grad.__deepcopy__(memo)  # type: ignore[no-untyped-call]
         return memo[id(self)]  # type: ignore[no-any-return]
+
+
+def _of_the_program(tensor: VirtualTensor) -> dict[str, Any]:
+    """The attributes that the program has given a tensor."""
+    return {name: value for name, value in tensor.__dict__.items() if name not in ("_inner", "gpu")}
+
+
+@cache
+def _on_device(kind: Any) -> Any:
+    """The class of tensors of the device that stands for a class of the program's, and inherits both.
+
+    It looks and pickles as the program's. What functions do with it, the program's class says (`__torch_function__`).
+    """
+    if issubclass(kind, VirtualTensor):
+        return kind
+    if kind is Tensor:
+        return _PlainTensor
+    metaclass: Any = _StandsFor
+    if not issubclass(_StandsFor, type(kind)):
+        metaclass = type(type(kind).__name__, (_StandsFor, type(kind)), {})
+        _pickled_as_known(metaclass)
+    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return metaclass(kind.__name__, (kind, VirtualTensor), {"stands_for": kind, **names})
 
 
 def _zeros_in_place_of(meta: Tensor, gpu: int) -> Tensor:
@@ -294,12 +328,25 @@ def _zeros_in_place_of(meta: Tensor, gpu: int) -> Tensor:
     return empty.set_(zeros, meta.storage_offset(), meta.size(), meta.stride())
 
 
+class _PlainTensor(VirtualTensor):  # type: ignore[metaclass]
+    """A tensor of the device of no class of the program's, which is nearly every one."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch as for any other tensor; replaced by PyTorch's own way, which takes less time."""
+        with functions_off():
+            return func(*args, **(kwargs or {}))
+
+    if _NO_FUNCTION is not None:
+        __torch_function__ = _NO_FUNCTION
+
+
 #: Sets `tensor.data`, which mypy takes for a tensor rather than a property.
 SET_DATA: Any = getattr(TensorBase, "data").__set__  # noqa: B009 - a property of C++'s
 
 # Libraries such as wandb know a tensor by the name of its class.
-VirtualTensor.__name__ = VirtualTensor.__qualname__ = Tensor.__name__
-VirtualTensor.__module__ = Tensor.__module__
+_PlainTensor.__name__ = _PlainTensor.__qualname__ = Tensor.__name__
+_PlainTensor.__module__ = Tensor.__module__
 
 
 def _as_plain(text: str) -> str:
@@ -346,10 +393,15 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     copy: Any = torch.UntypedStorage.copy_
     new_storage: Any = torch.UntypedStorage.__new__
     is_storage = torch.is_storage
+    as_subclass: Any = Tensor.as_subclass
     reduce: Any = private("torch.Tensor._reduce_ex_internal")
 
     def pin_memory(self: Tensor, _device: object = None) -> Tensor:
         return self if self in PINNED else PINNED.add(self.clone())
+
+    def as_class(self: Tensor, cls: Any) -> Any:
+        """A tensor of the host as one of a class, which the program may have taken from a tensor of the device."""
+        return as_subclass(self, cls.stands_for if issubclass(cls, VirtualTensor) else cls)
 
     def reduce_ex_internal(self: Tensor, protocol: Any) -> Any:
         """How `torch.save`, `pickle` and queues between processes read a tensor of the host."""
@@ -399,6 +451,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         **({} if reduce is None else {(Tensor, "_reduce_ex_internal"): reduce_ex_internal}),
         (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
+        (Tensor, "as_subclass"): as_class,
         (Tensor, "pin_memory"): pin_memory,
         (Tensor, "is_pinned"): lambda self, _device=None: self in PINNED,
     }
