@@ -672,9 +672,9 @@ WITH_ZEROS, WITH_NUMBERS = 295.0, 257.0
 #: of 64 channels were as slow in 2020 (pytorch/pytorch#34977).
 VERSIONS: Final[Mapping[tuple[str, str], float]] = {("grouped convolution, channels last backward", "16"): 3.3}
 GEFORCE: Final = "GeForce"
-#: Convolutions that load few channels at once, or channels that tensor cores do not load together. On an H100 those of
-#: images of 3 channels reach 34 TFLOP/s (traces of TraceLens), hardly more than on an RTX 3090.
-OF_MULTIPROCESSORS: Final = ("under 32 channels", "channels not a multiple of 8", "grouped convolution")
+#: Convolutions that load few channels at once. On an H100 those of images of 3 channels reach 34 TFLOP/s (traces of
+#: TraceLens), hardly more than on an RTX 3090. Many channels that are no multiple of 8 are padded by cuDNN.
+OF_MULTIPROCESSORS: Final = ("under 32 channels", "grouped convolution")
 #: Classes of single kernels whose shapes stand for those of a class that was measured in steps alone.
 SHAPES_LIKE: Final = (("convolution", 0.35), ("product", 0.15), ("attention", 0.2), ("", 0.12))
 #: An error of a share that is larger than this says that the steps do not tell; the guess then stands for itself.

@@ -121,6 +121,18 @@ def test_convolutions_that_load_few_channels_are_as_fast_as_their_gpu_s_multipro
     assert max(rates) == pytest.approx(min(rates), rel=0.35)
 
 
+@pytest.mark.parametrize(
+    "kind", ["convolution backward", "convolution, channels last", "convolution, channels last backward"]
+)
+def test_float32_takes_its_figures_from_float32(kind):
+    """Of another pass or layout. Shares in 16 bit are of tensor cores."""
+    gpu = gpu_named("V100")
+    forward, found = (shipped().efficiency_of(one, "32", gpu) for one in ("convolution", kind))
+    assert found.arithmetic == forward.arithmetic
+    assert found.spread_arithmetic > forward.spread_arithmetic
+    assert not found.tested
+
+
 def test_float64_is_estimated_by_the_data_sheet_s_rate_and_not_tested():
     gpu = gpu_named("RTX-4090")
     (kernel,) = kernels_of(

@@ -35,6 +35,18 @@ def test_a_group_norm_copies_images_whose_channels_lie_last(*, last):
     assert copies == last
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_group_norm_copies_them_in_inference_mode_too(*, last):
+    layout = torch.channels_last if last else torch.contiguous_format
+    with predict_syncs() as syncs, torch.inference_mode():
+        images = torch.rand(2, 8, 6, 6, device="cuda").contiguous(memory_format=layout)
+        syncs.reset()
+        made = nn.GroupNorm(2, 8, device="cuda")(images)
+        names = [call.name for call in syncs.operators if "clone" in call.name or "norm" in call.name]
+        assert made.is_contiguous()
+    assert names == [*(["aten.clone.default"] if last else []), "aten.native_group_norm.default"]
+
+
 def test_results_have_the_values_of_a_cpu():
     images, weight = torch.randn(2, 8, 6, 6).contiguous(memory_format=torch.channels_last), torch.randn(4, 8, 3, 3)
     with predict_syncs():

@@ -151,18 +151,17 @@ class Constants:
         Raises:
             KeyError: constants.toml has no such class.
         """
-        for name in _alike(kind):
-            for instead in (format_, *_INSTEAD.get(format_, ()), "none"):
-                for where in dict.fromkeys((gpu.name, gpu.architecture, gpu.family, "")):
-                    found = self.efficiencies.get((name, instead, where))
-                    if found is not None:
-                        if where != gpu.name:
-                            found = self._powered(found, name, instead, gpu, where)
-                        elif gpu.forms:
-                            found = _of_forms(found, instead)
-                        if gpu.power_limited and instead != "none":
-                            found = _power_limited(found, is_own=where == gpu.name or instead != "32")
-                        return found if (name, instead) == (kind, format_) else _wider(found)
+        for name, instead in _instead(kind, format_):
+            for where in dict.fromkeys((gpu.name, gpu.architecture, gpu.family, "")):
+                found = self.efficiencies.get((name, instead, where))
+                if found is not None:
+                    if where != gpu.name:
+                        found = self._powered(found, name, instead, gpu, where)
+                    elif gpu.forms:
+                        found = _of_forms(found, instead)
+                    if gpu.power_limited and instead != "none":
+                        found = _power_limited(found, is_own=where == gpu.name or instead != "32")
+                    return found if (name, instead) == (kind, format_) else _wider(found)
         raise KeyError(f"constants.toml has no class {kind!r}")
 
     def _powered(self, found: Efficiency, kind: str, format_: str, gpu: Gpu, where: str) -> Efficiency:
@@ -210,6 +209,18 @@ class Constants:
             memory=found.memory * math.exp(power),
             spread_memory=math.hypot(found.spread_memory, _BY_SM_SPREAD * abs(power)),
         )
+
+
+@cache
+def _instead(kind: str, format_: str) -> tuple[tuple[str, str], ...]:
+    """Classes and formats whose figures stand for a class in a format, best first.
+
+    A similar class in the same format is nearer than the same class in another one: float32 does not use the tensor
+    cores that the shares of 16 bit are of.
+    """
+    names = _alike(kind)
+    others = ((name, other) for name in names for other in (*_INSTEAD.get(format_, ()), "none"))
+    return tuple(dict.fromkeys((*((name, format_) for name in names), *others)))
 
 
 def _alike(kind: str) -> tuple[str, ...]:

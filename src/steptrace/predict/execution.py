@@ -14,7 +14,7 @@ from steptrace.predict import backend, collectives, compiled, custom, uncomputed
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import Overload, overload_of, tensors_of
 from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off, overload_name
-from steptrace.predict.substitutes import SUBSTITUTES
+from steptrace.predict.substitutes import SUBSTITUTES, WHOLE
 from steptrace.predict.sync_rule import Call
 from steptrace.predict.sync_rules import SPARSE_JUDGED, SyncRules
 from steptrace.predict.syncs import Syncs
@@ -281,6 +281,8 @@ def _run_parts(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     may consist of other operators.
     """
     with VirtualDevice(), _inside_composite():  # catches factories inside, too
+        if (whole := WHOLE.get(func)) is not None:
+            return whole(*args, **kwargs)
         by_key = _RUNS_BY_KEY and _COMPOSITE is not None
         return func._op_dk(_COMPOSITE, *args, **kwargs) if by_key else func.decompose(*args, **kwargs)
 

@@ -115,6 +115,8 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     **sync_norm.SUBSTITUTES,
     **collectives.SUBSTITUTES,
 }
+#: Composite operator -> what runs in its place where it arrives whole, as in inference mode.
+WHOLE: dict[Any, Callable[..., Any]] = substitute_table(("group_norm", _group_norm))
 _libraries: list[Library] = []  # keeps the registrations alive
 
 
