@@ -94,6 +94,35 @@ def test_rows_of_several_ranks_say_their_rank() -> None:
     assert loaded.document.ranks is not None
 
 
+def test_an_operator_s_kernels_come_with_those_within_it_and_each_with_its_delay(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.op("aten::linear", 0, 100_000)
+    builder.op("aten::addmm", 10_000, 50_000)
+    builder.kernel(20_000, 40_000, 7_000, "gemm")
+    builder.kernel(70_000, 70_500, 2_000, "bias")
+    builder.op("aten::relu", 200_000, 50_000)
+    builder.kernel(210_000, 230_000, 1_000, "clamp")
+    loaded = steptrace.load_trace(builder.write(tmp_path / "trace.json"))
+    rows = loaded.kernels_of("aten::linear")
+    assert rows[["name", "op", "dur_ns", "delay_ns"]].values.tolist() == [
+        ["gemm", "aten::addmm", 7_000, 19_000],
+        ["bias", "aten::linear", 2_000, 0],  # it began before its launch ended
+    ]
+    assert loaded.kernels_of("aten::addmm")["name"].tolist() == ["gemm"]
+    with pytest.raises(KeyError, match="aten::linear"):
+        loaded.kernels_of("aten::lineer")
+
+
+def test_an_operator_s_kernels_of_a_real_trace_are_those_that_its_name_has_in_the_tables() -> None:
+    loaded = steptrace.load_trace(recorded("nccl"))
+    innermost = loaded.table("kernel_origins")
+    rows = loaded.kernels_of("aten::addmm")
+    assert len(rows) > 0
+    assert set(rows["kernel"]) == set(innermost["kernel"][innermost["op"] == "aten::addmm"])
+    first = loaded.launches[loaded.launches["op"] == "aten::addmm"]
+    assert sorted(rows["delay_ns"]) == sorted(first["delay_ns"])
+
+
 def test_what_cannot_be_loaded_is_an_error(tmp_path: Path, trace: Path) -> None:
     with pytest.raises(TraceError):
         steptrace.load_trace(tmp_path / "none.json")

@@ -16,6 +16,7 @@ docs/reference/python.md lists all names; it is made from the docstrings here.
 
 import os
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -161,7 +162,12 @@ class LoadedTrace:
 
         if name not in COMPUTED and name not in TABLES:
             raise KeyError(f"there is no table {name!r}; the tables are {', '.join(self.tables)}")
-        frames = [COMPUTED[name](trace) if name in COMPUTED else getattr(trace, name) for trace in self._traces]
+        return self._together(
+            [COMPUTED[name](trace) if name in COMPUTED else getattr(trace, name) for trace in self._traces]
+        )
+
+    def _together(self, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        """The rows of all traces, those of several with their rank; the caller's own copy."""
         if len(frames) == 1:
             table: pd.DataFrame = frames[0].copy()
             return table
@@ -191,6 +197,30 @@ class LoadedTrace:
     def kernels(self) -> pd.DataFrame:
         """A row per kernel name: class, count, and total, mean, median, shortest and longest time."""
         return self.table(TABLE_OF["kernels"])
+
+    def kernels_of(self, operator: str) -> pd.DataFrame:
+        """A row per GPU activity that the calls of an operator launched, those of operators within it included.
+
+        Columns: `kernel` (row of table `kernels`), `name`, `op` (the innermost operator), `call`, `step` (row of table
+        `steps`), `stream`, `dur_ns`, `delay_ns` (from the end of the launching call to the start of the activity, 0 if
+        it began first), `file` and `line`. Times are whole nanoseconds.
+
+        Args:
+            operator: its name, such as "aten::linear".
+
+        Raises:
+            KeyError: no operator of this name is in the trace.
+        """
+        from steptrace.analysis.operator_kernels import operator_kernels
+
+        known = {name for trace in self._traces for name in trace.ops["name"].unique()}
+        if operator not in known:
+            close = get_close_matches(operator, known)
+            raise KeyError(
+                f"no operator {operator!r} is in the trace"
+                + (f"; did you mean {fmt.enumeration(close)}?" if close else "; table('ops') lists all")
+            )
+        return self._together([operator_kernels(trace, operator) for trace in self._traces])
 
     @property
     def idle(self) -> pd.DataFrame:

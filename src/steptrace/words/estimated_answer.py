@@ -42,7 +42,7 @@ def _fastest(answer: EstimatedAnswer, missing: list[str]) -> list[str]:
         parts.append(f"{_times(answer.times_as_fast)} times as fast as `{answer.baseline}`")
     wrong = ", but it computes something else" if answer.computes_something_else else ""
     instead = "" if answer.baseline_ms is None else f" instead of {_band(answer.baseline_ms)}"
-    saves = "" if answer.saved_ms is None else f" (draw by draw it saves {_band(answer.saved_ms)})"
+    saves = "" if answer.saved_ms is None else f" (on one and the same GPU it saves {_band(answer.saved_ms)})"
     estimated = f"{_band(answer.step_ms)} per step{instead}{saves}"
     sentences = [f"On {answer.gpu} `{answer.name}` is estimated to be {', '.join(parts)}{wrong}: {estimated}."]
     if not_slower := [f"`{name}`" for name in answer.alike]:
