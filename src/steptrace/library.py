@@ -218,7 +218,7 @@ class LoadedTrace:
             close = get_close_matches(operator, known)
             raise KeyError(
                 f"no operator {operator!r} is in the trace"
-                + (f"; did you mean {fmt.enumeration(close)}?" if close else "; table('ops') lists all")
+                + (f"; it has {fmt.enumeration(close)}" if close else "; table('ops') lists all")
             )
         return self._together([operator_kernels(trace, operator) for trace in self._traces])
 

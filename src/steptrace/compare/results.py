@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from steptrace import format as fmt
 from steptrace import stats
 from steptrace.documents.comparison import (
     Change,
@@ -194,8 +195,13 @@ def _environment(a: Comparison, b: Comparison) -> Iterator[Difference]:
 
 
 def _findings(result: Comparison, other: Comparison) -> tuple[str, ...]:
+    """The findings that the other result lacks, each once with the variants that have it in the same words."""
     places = {_place(finding) for finding in other.findings}
-    return tuple(f"{f.variant or result.study}: {f.claim}" for f in result.findings if _place(f) not in places)
+    variants: dict[str, list[str]] = {}
+    for finding in result.findings:
+        if _place(finding) not in places:
+            variants.setdefault(finding.claim, []).append(finding.variant or result.study)
+    return tuple(f"{fmt.enumeration(names)}: {claim}" for claim, names in variants.items())
 
 
 def _place(finding: Finding) -> tuple[object, ...]:

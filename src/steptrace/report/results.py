@@ -11,6 +11,7 @@ from steptrace.report.charts.lines import Series, lines, measured_point, scale_o
 from steptrace.report.page.markup import breakable, definitions, page, render
 from steptrace.report.page.section import Explained, note, section, subheading, wide_picture
 from steptrace.report.page.table import text_table
+from steptrace.words.results import NOT_COMPARED, change_note_text
 
 #: A table: its heading, the names of its columns, its rows.
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
@@ -21,20 +22,25 @@ _MOST_CHANGES: Final = 3
 #: Lines of the chart, and letters of a result's name below it.
 _MOST_LINES: Final = 8
 _LONGEST_COLUMN: Final = 18
+#: A result's path of more folders is shortened in headings.
+_MOST_FOLDERS: Final = 3
 
 
 def headline(change: Change) -> str:
     """The differences in one sentence; names are in backticks."""
-    named = {word: [v for v in change.variants if _verdict(v) == word] for word in ("faster", "slower")}
-    clauses = []
-    for word, variants in named.items():
-        names = [*map(_with_ratio, variants[:5]), *([f"{len(variants) - 5} more"] if len(variants) > 5 else [])]
-        clauses += [f"{word} now: {fmt.enumeration(names)}"] if names else []
-    for word, name in (("same", "the same"), ("undecided", "undecided"), ("no verdict", "without a verdict")):
-        count = sum(_verdict(v) == word for v in change.variants)
-        clauses += [f"{count} {name}"] if count else []
+    clauses = [change_note_text(note) for note in change.remarks if note.code in NOT_COMPARED]
+    if not clauses:
+        named = {word: [v for v in change.variants if _verdict(v) == word] for word in ("faster", "slower")}
+        for word, variants in named.items():
+            names = [*map(_with_ratio, variants[:5]), *([f"{len(variants) - 5} more"] if len(variants) > 5 else [])]
+            clauses += [f"{word} now: {fmt.enumeration(names)}"] if names else []
+        for word, name in (("same", "the same"), ("undecided", "undecided"), ("no verdict", "without a verdict")):
+            count = sum(_verdict(v) == word for v in change.variants)
+            clauses += [f"{count} {name}"] if count else []
     other = sum(bool(v.differing) for v in change.variants)
-    clauses.append(f"other figures differ in {fmt.plural(other, 'variant')}" if other else "no other figure differs")
+    if all(note.code != "same_result" for note in change.remarks):
+        differ = f"other figures differ in {fmt.plural(other, 'variant')}" if other else "no other figure differs"
+        clauses.append(differ)
     text = "; ".join(clauses)
     return f"{text[0].upper()}{text[1:]}."
 
@@ -63,7 +69,9 @@ def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table
     parts: list[tuple[str, list[str], list[Table]]] = [("Results", [], [machines, times])]
     for number, change in enumerate(compared.changes):
         title = f"From {names_of[number]} to {names_of[number + 1]}"
-        notes = [headline(change), *(f"{note[0].upper()}{note[1:]}." for note in change.notes)]
+        in_headline = {change_note_text(note) for note in change.remarks if note.code in NOT_COMPARED}
+        others = [note for note in change.notes if note not in in_headline]
+        notes = [headline(change), *(f"{note[0].upper()}{note[1:]}." for note in others)]
         for where, only in (("the first", change.only_before), ("the second", change.only_now)):
             notes += (
                 [f"Only in {where}: {fmt.enumeration([f'`{fmt.variant(name)}`' for name in only])}."] if only else []
@@ -73,12 +81,25 @@ def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table
 
 
 def short_names(files: Sequence[str]) -> list[str]:
-    """The files without the folders and the name that all share, such as `old` of `kept/old/giou/comparison.json`."""
+    """The files without the folders and the name that all share, such as `old` of `kept/old/giou/comparison.json`.
+
+    Of a longer path its end is kept, as long as no other file has the same name then.
+    """
     paths = [PurePath(file).parts for file in files]
     begin = _alike(paths)
     end = _alike([path[::-1] for path in paths])
     middles = [path[begin : len(path) - end] for path in paths]
-    return [str(PurePath(*parts)) for parts in middles] if all(middles) else list(files)
+    names = [str(PurePath(*parts)) for parts in middles] if all(middles) else list(files)
+    short = [_end_of(name) for name in names]
+    return [end if short.count(end) == 1 else name for name, end in zip(names, short, strict=True)]
+
+
+def _end_of(name: str) -> str:
+    """The last folders of a long path, without the name that every result's file has."""
+    parts = PurePath(name).parts
+    if len(parts) <= _MOST_FOLDERS:
+        return name
+    return str(PurePath(*(parts[:-1] if parts[-1] == "comparison.json" else parts)[-2:]))
 
 
 def column_names(compared: ComparedResults) -> list[str]:
