@@ -247,3 +247,19 @@ def test_assumed_values_stay_finite_unless_the_program_makes_them_infinite() -> 
         assert masked.isinf().tolist() == [True, False]
         assert (masked + 1).isinf().tolist() == [True, False]
         assert torch.where(values > 5, values, torch.full_like(values, float("inf"))).isinf().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float8_e5m2fnuz])
+def test_assumed_values_of_8_bits_are_bounded_as_wider_ones_are(dtype):
+    with predict_syncs():
+        assumed = torch.randn(300, 300, device="cuda").sum() * torch.full((4, 4), 1e30, device="cuda")
+        narrow = assumed.to(dtype).detach()
+        assert bool(narrow.float().isfinite().all())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_product_of_assumed_sparse_values_that_overflows_is_bounded(layout):
+    with predict_syncs():
+        assumed = torch.randn(300, 300, device="cuda").sum() * torch.full((4, 4), 1e30, device="cuda")
+        assert bool((assumed.to_sparse(layout=layout) @ assumed).isfinite().all())

@@ -66,6 +66,10 @@ _NARROW: Final = frozenset(
     if (dtype := getattr(torch, name, None)) is not None
 )  # fmt: skip
 
+_WITHOUT_INFINITIES: Final = tuple(
+    dtype for name in ("float4_e2m1fn_x2",) if (dtype := getattr(torch, name, None)) is not None
+)
+
 #: Memory whose values are assumed.
 _assumed = Marks()
 
@@ -125,14 +129,31 @@ def _bound(tensor: Tensor, arguments: Sequence[Any], written: Sequence[Tensor]) 
     """Replace infinities and NaN in an assumed result if its inputs are finite: they come from the placeholders."""
     if not tensor.is_floating_point() or tensor.is_meta or tensor.layout is not torch.strided:
         return
-    finite = tensor.isfinite()
+    finite = _finite(tensor)
     if bool(finite.all()):
         return
     numbers = [value for value in _leaves(arguments) if isinstance(value, float)]
     overwritten = set(map(id, written))
     inputs = [tensor for tensor in tensors_of(arguments) if id(tensor) not in overwritten and not tensor.is_meta]
-    if all(map(math.isfinite, numbers)) and all(bool(tensor.isfinite().all()) for tensor in inputs):
-        tensor.masked_fill_(~finite, _fill_of(tensor))
+    if all(map(math.isfinite, numbers)) and all(bool(_finite(tensor).all()) for tensor in inputs):
+        wide = tensor.float() if _is_8_bit(tensor) else tensor
+        tensor.copy_(wide.masked_fill(~finite, _fill_of(tensor)))
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    """Which values are neither infinite nor NaN; of a compressed or sparse tensor, of those that it holds."""
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor._values()
+    elif tensor.layout is not torch.strided:
+        tensor = tensor.values()
+    if tensor.dtype in _WITHOUT_INFINITIES:
+        return torch.ones((), dtype=torch.bool)
+    return (tensor.float() if _is_8_bit(tensor) else tensor).isfinite()
+
+
+def _is_8_bit(tensor: Tensor) -> bool:
+    """Whether a tensor has floats of 8 bits, which the CPU only converts."""
+    return tensor.is_floating_point() and tensor.element_size() == 1
 
 
 def _leaves(values: Iterable[Any]) -> Iterable[Any]:
