@@ -53,7 +53,9 @@ def test_every_event_is_read_as_it_was_written(tmp_path: Path, kind: type) -> No
     assert fields == {name: str(v).replace("\udc80", "?") if isinstance(v, str) else v for name, v in expected.items()}
 
 
-@pytest.mark.parametrize("event", [written.Started(), written.ProbeFailed("why"), written.ModuleMissing("m", "p")])
+@pytest.mark.parametrize("event", [
+    written.Started(), written.ProbeFailed("why"), written.ModuleMissing("m", "p"), written.TorchMissing("p"),
+])  # fmt: skip
 def test_the_first_module_of_a_process_writes_the_same_lines(tmp_path: Path, monkeypatch, event: object) -> None:
     """`sitecustomize` has its own copy of `append`: it runs before steptrace can be imported."""
     monkeypatch.setattr(sitecustomize, "_EVENTS", str(tmp_path / EVENTS))

@@ -13,7 +13,15 @@ import pytest
 from documents import fill
 from figures import figures_in
 from steptrace.commands.measured import sync_lines
-from steptrace.documents.events import EventsFile, FailedOnVirtualGpu, Fault, ModuleMissing, Started, Stepped
+from steptrace.documents.events import (
+    EventsFile,
+    FailedOnVirtualGpu,
+    Fault,
+    ModuleMissing,
+    Started,
+    Stepped,
+    TorchMissing,
+)
 from steptrace.documents.probe import RankRecord
 from steptrace.documents.syncs import SyncSite
 from steptrace.engine.files import _move_traces
@@ -89,6 +97,28 @@ def test_steptrace_is_only_said_to_be_at_fault_where_it_may_be(
     launched = Launched(1, None, ranks=(), out=tmp_path, events=tuple(events), predicted=True)
     assert expected in why(launched)
     assert not_expected not in why(launched)
+
+
+@pytest.mark.parametrize(("others", "expected"), [(0, "has no module 'torch'"), (1, "torch.optim optimizers")])
+def test_a_program_without_steps_in_an_interpreter_without_pytorch_is_told_so(
+    tmp_path: Path, others: int, expected: str
+) -> None:
+    """Where another process of the program has PyTorch, the first may be its launcher."""
+    events = (Started(pid=7), TorchMissing(pid=7, python=PYTHON), *[Started(pid=8 + n) for n in range(others)])
+    with pytest.raises(LaunchError) as raised:
+        require_steps(Launched(0, None, ranks=(), out=tmp_path, events=events))
+    assert expected in str(raised.value.next_step)
+
+
+@pytest.mark.parametrize(("options", "count"), [(("-S",), 1), ((), 0)])
+def test_an_interpreter_tells_that_it_has_no_pytorch(tmp_path: Path, options: tuple[str, ...], count: int) -> None:
+    """With -S an interpreter sees no installed packages, nor our module, which is loaded here by hand."""
+    settings = json.dumps({"out": str(tmp_path), "mode": "measure"})
+    environment = {**os.environ, "PYTHONPATH": str(INJECT), VARIABLE: settings}
+    code = "import sitecustomize" if options else "pass"
+    subprocess.run([sys.executable, *options, "-c", code], env=environment, check=True)
+    found = [event for event in EventsFile(tmp_path / EVENTS).new() if isinstance(event, TorchMissing)]
+    assert [event.python for event in found] == [sys.executable] * count
 
 
 @pytest.mark.parametrize(("code", "module"), [("import no_such_module_here", "no_such_module_here"), ("1 / 0", None)])

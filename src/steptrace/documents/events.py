@@ -36,6 +36,12 @@ class ModuleMissing(_Event, frozen=True, kw_only=True, tag=True):
     python: Annotated[str, field("Path of the interpreter.")]
 
 
+class TorchMissing(_Event, frozen=True, kw_only=True, tag=True):
+    """A process has ended whose interpreter has no PyTorch."""
+
+    python: Annotated[str, field("Path of the interpreter.")]
+
+
 class Stepped(_Event, frozen=True, kw_only=True, tag=True):
     """A process has made its first step."""
 
@@ -78,6 +84,7 @@ Event = (
     Started
     | ProbeFailed
     | ModuleMissing
+    | TorchMissing
     | Stepped
     | Progressed
     | RecordWritten

@@ -2,8 +2,8 @@
 
 Each event is a line of JSON: the fields of its class here, and the class's name under `event`. The launcher's side,
 with the meaning of each field, is `steptrace.documents.events`; a test holds the two against each other. Needs the
-standard library only. `inject/sitecustomize.py` runs before steptrace can be imported, so it writes its own three
-events (`Started`, `ProbeFailed`, `ModuleMissing`) without this module.
+standard library only. `inject/sitecustomize.py` runs before steptrace can be imported, so it writes its own four
+events (`Started`, `ProbeFailed`, `ModuleMissing`, `TorchMissing`) without this module.
 """
 
 import json
@@ -31,6 +31,13 @@ class ModuleMissing:
     """A process ended because its interpreter lacks a module."""
 
     module: str
+    python: str
+
+
+@dataclass(frozen=True)
+class TorchMissing:
+    """A process has ended whose interpreter has no PyTorch."""
+
     python: str
 
 
@@ -83,6 +90,7 @@ Event = (
     Started
     | ProbeFailed
     | ModuleMissing
+    | TorchMissing
     | Stepped
     | Progressed
     | RecordWritten

@@ -16,6 +16,7 @@ from steptrace.documents.events import (
     ProbeFailed,
     Started,
     Stepped,
+    TorchMissing,
 )
 from steptrace.documents.note import Note, note
 from steptrace.documents.prediction import PredictedStep, predicted_step
@@ -143,8 +144,11 @@ def require_steps(launched: Launched) -> None:
             expected=f"a program that ends by itself, and space in {launched.out.parent}",
             next_step="see the program's own output, or try fewer --warmup and --steps",
         )
-    next_step = _ADVICE
-    if launched.failed and launched.stopped is None:
+    without = launched.events_of(TorchMissing)
+    # A launcher in another environment may have no PyTorch either, while the program that it starts has it.
+    no_torch = bool(without) and len(without) == len(launched.events_of(Started))
+    next_step = _without_module(without[0].python, "torch") if no_torch else _ADVICE
+    if not no_torch and launched.failed and launched.stopped is None:
         next_step = why(launched) + (_MORE_GPUS if launched.events_of(GpuMissing) else "")
     raise LaunchError("no training step was seen", where=ended(launched), next_step=next_step)
 
@@ -154,10 +158,15 @@ def why(launched: Launched) -> str:
     if (report := fault(launched)) is not None:
         return report
     if missing := launched.events_of(ModuleMissing):
-        advice = "start the program with the interpreter of its own environment, such as .venv/bin/python"
-        return f"{missing[0].python} has no module '{missing[0].module}': install it there, or {advice}"
+        return _without_module(missing[0].python, missing[0].module)
     may_be_ours = launched.predicted and bool(launched.events_of(FailedOnVirtualGpu))
     return _ITS_OUTPUT + (_ON_CPU if may_be_ours else "")
+
+
+def _without_module(python: str, module: str) -> str:
+    """What to do about an interpreter without a module."""
+    advice = "start the program with the interpreter of its own environment, such as .venv/bin/python"
+    return f"{python} has no module '{module}': install it there, or {advice}"
 
 
 def fault(launched: Launched) -> str | None:

@@ -97,6 +97,15 @@ def _look_at_error() -> None:
         _tell("ModuleMissing", module=error.name, python=sys.executable)
 
 
+def _look_for_torch() -> None:
+    """If the process ends without PyTorch because its interpreter has none, report that to the launcher."""
+    try:
+        if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+            _tell("TorchMissing", python=sys.executable)
+    except (ImportError, ValueError):  # the program has changed how modules are found
+        pass
+
+
 def _run_own() -> None:
     """Run the environment's own sitecustomize, which this one hides."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]  # noqa: PTH100
@@ -111,5 +120,6 @@ _EVENTS = os.path.join(_SETTINGS.get("out", ""), "events.jsonl")  # noqa: PTH118
 if _SETTINGS and not _is_over():
     _tell("Started")
     atexit.register(_look_at_error)
+    atexit.register(_look_for_torch)
     sys.meta_path[:0] = [_Steptrace(), _AfterTorch()]
 _run_own()
