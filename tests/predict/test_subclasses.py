@@ -78,6 +78,15 @@ def _in_place(x: Any) -> Any:
     return _of(changed), changed.tolist()
 
 
+def _attributes_of_another(x: Any) -> Any:
+    """As MONAI and fastai keep what they know of an image."""
+    first, second = x[0].clone(), x[1].clone()
+    second.__dict__.update(first.__dict__)
+    values = second.tolist()
+    second.__dict__ = {"label": "new"}
+    return values, second.tolist(), _of(second)
+
+
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "arithmetic": lambda x: _of(x + 1),
     "a row": lambda x: _of(x[0]),
@@ -95,6 +104,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "asked": _asked_by_name,
     "switched off": _without_function,
     "in place": _in_place,
+    "attributes of another": _attributes_of_another,
 }
 
 

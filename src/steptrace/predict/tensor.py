@@ -8,7 +8,7 @@ import copyreg
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ _SET_CONJ: Any = private("torch._C._set_conj")
 _SET_NEG: Any = private("torch._C._set_neg")
 _Storage: Any = private("torch.storage._StorageBase")
 _REPR: Any = Tensor.__repr__
+#: The attributes of a tensor of the device that are not the program's.
+_OURS: Final = ("_inner", "gpu")
 _NO_FUNCTION: Any = private("torch._C._disabled_torch_function_impl")
 
 
@@ -207,7 +209,11 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
         """A view of a class of the program's that is on the device, too. C++ would make a tensor of it that is not."""
         with functions_off():
             view: Any = aten("alias")(self)
-        view.__class__ = _on_device(cls)
+        if (kind := _on_device(cls)) is not _PlainTensor:
+            inner, gpu = view._inner, view.gpu
+            view.__dict__.clear()
+            view.__class__ = kind
+            view._inner, view.gpu = inner, gpu
         return view
 
     def data_ptr(self) -> int:
@@ -293,7 +299,7 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
 
 def _of_the_program(tensor: VirtualTensor) -> dict[str, Any]:
     """The attributes that the program has given a tensor."""
-    return {name: value for name, value in tensor.__dict__.items() if name not in ("_inner", "gpu")}
+    return {name: value for name, value in tensor.__dict__.items() if name not in _OURS}
 
 
 @cache
@@ -311,7 +317,40 @@ def _on_device(kind: Any) -> Any:
         metaclass = type(type(kind).__name__, (_StandsFor, type(kind)), {})
         _pickled_as_known(metaclass)
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return metaclass(kind.__name__, (kind, VirtualTensor), {"stands_for": kind, **names})
+    hidden = {name: _hidden(name) for name in _OURS}
+    return metaclass(kind.__name__, (kind, VirtualTensor), {"stands_for": kind, **names, **hidden})
+
+
+class _Hidden:
+    """What a tensor of a class of the program's is on the device, for as long as it lives.
+
+    It stands apart from the tensor's attributes: such classes copy them from tensor to tensor, or replace them all.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
+
+    def of(self, tensor: VirtualTensor) -> dict[str, Any]:
+        """The hidden attributes of a tensor."""
+        key = id(tensor)
+        if key not in self._kept:
+            self._kept[key] = weakref.ref(tensor, lambda _: self._kept.pop(key, None)), {}
+        return self._kept[key][1]
+
+
+_HIDDEN: Final = _Hidden()
+
+
+def _hidden(name: str) -> property:
+    """An attribute that stands apart from the others."""
+
+    def read(self: VirtualTensor) -> Any:
+        try:
+            return _HIDDEN.of(self)[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    return property(read, lambda self, value: _HIDDEN.of(self).__setitem__(name, value))
 
 
 def _zeros_in_place_of(meta: Tensor, gpu: int) -> Tensor:
