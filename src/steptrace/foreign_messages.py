@@ -141,6 +141,18 @@ DYNAMO_OF_MODULE: Final = ForeignMessage(
     otherwise="the guard's kind is `value` instead of `module_value`",
     pattern=re.compile(r"allow_unspec_int_on_nn_module"),
 )
+DYNAMO_SIZE: Final = ForeignMessage(
+    owner="PyTorch 2.11 to 2.14, Dynamo's name of a tensor's size",
+    meaning="an expression for one size (`dimension`) of a tensor (`tensor`)",
+    otherwise="the reason for a recompilation that is predicted has no dimension",
+    pattern=re.compile(r"\A(?P<tensor>.+)\.(size|stride)\(\)\[(?P<dimension>\d+)\]\Z"),
+)
+DYNAMO_LINE_OF_SIZE: Final = ForeignMessage(
+    owner="PyTorch 2.11 to 2.14, the place of a condition on dynamic sizes",
+    meaning="the line of the program that asks about the size (`code`), its file without folders, and its number",
+    otherwise="the reason for a recompilation that is predicted has the line that first uses the tensor",
+    pattern=re.compile(r"\A(?P<code>.*)  # (?:.*/)?(?P<file>[^/]+):(?P<line>\d+) in "),
+)
 #: How Dynamo writes guards in its reason for a recompilation. Each row has the guard's kind, one of
 #: `documents.compilations.GuardKind`, and a pattern. Its group `value` is what the guard looks at; sizes and strides
 #: also have the group `dimension`. The first pattern that matches at the beginning counts. If a release words a guard
@@ -165,6 +177,7 @@ DYNAMO_GUARDS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("value", re.compile(r"(?P<value>.+?) == .+")),
     ("type", re.compile(r"(?P<value>\S+) is (not )?None\Z")),
     ("alias", re.compile(r"(?P<value>\S+ is (not )?\S+)")),
+    ("alias", re.compile(r"Duplicate tensors? found:?(?P<value>.*)")),
 )
 GPU_IS_MISSING: Final = ForeignMessage(
     owner="any program, and PyTorch",

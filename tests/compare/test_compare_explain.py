@@ -209,7 +209,13 @@ def compiled(compile_ms: int, breaks: int, recompilations: int) -> dict[str, Any
 def test_compile_time_is_a_median_and_breaks_are_the_most_of_all_runs(study: Any) -> None:
     for number, record in enumerate([compiled(100, 1, 2), compiled(300, 2, 1), compiled(200, 0, 0)]):
         study.add_run("base", number, [20.0] * 20, compiled=record)
-    figures = {"graph_breaks": 2, "recompilations": 2, "compile_ms": 200, "predicted_breaks": []}
+    figures = {
+        "graph_breaks": 2,
+        "recompilations": 2,
+        "compile_ms": 200,
+        "predicted_breaks": [],
+        "predicted_recompilations": [],
+    }
     assert only_variant(study)["compiled"] == figures
 
 
@@ -229,6 +235,7 @@ def test_graph_breaks_are_predicted_where_nothing_was_compiled(study: Any) -> No
             "recompilations": None if breaks is None else 0,
             "compile_ms": None,
             "predicted_breaks": [broken],
+            "predicted_recompilations": [],
         }
 
 

@@ -57,6 +57,29 @@ def test_code_in_one_graph_holds_the_budget(tmp_path: Path) -> None:
     assert main(["predict", "--breaks", "0", *write(tmp_path, PROGRAM.replace("BREAK", "pass"))]) == 0
 
 
+def test_code_that_is_compiled_again_is_over_a_budget_of_recompilations_at_its_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    grows = PROGRAM.replace("BREAK", "pass").replace("range(12)", "range(2, 14)").replace("ones(2, 4", "ones(k, 4")
+    command = write(tmp_path, grows.replace("for _ in", "for k in"))
+    assert main(["predict", "--recompilations", "0", *command]) == 1
+    error = capfd.readouterr().err
+    assert "1 recompilation, at most 0" in error
+    assert "size mismatch at index 0. expected 2, actual 3" in error
+    assert main(["predict", "--recompilations", "1", *command]) == 0
+
+
+def test_a_graph_break_ends_a_program_that_asks_for_one_graph(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = PROGRAM.replace("@torch.compile", "@torch.compile(fullgraph=True)").replace("BREAK", "value = loss.item()")
+    assert main(["predict", "--breaks", "0", *write(tmp_path, asked)]) == 2
+    error = capfd.readouterr().err
+    assert f'train.py", line {PROGRAM.splitlines().index("    BREAK") + 1}' in error
+    assert "Unsupported Tensor.item() call" in error
+    assert "at fault" not in error
+
+
 def test_a_program_that_compiles_nothing_holds_no_budget_of_breaks(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

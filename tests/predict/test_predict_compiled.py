@@ -339,7 +339,7 @@ def test_code_with_more_kinds_of_arguments_than_are_compiled_runs_uncompiled(mon
         for size in range(1, 11):
             function(torch.ones(size, device="cuda"))
         reasons = [code.unlowered for code in Prediction.so_far(syncs).compiled.codes]
-    assert reasons == ["ended"] * limit + ["kinds"] * (10 - limit)
+    assert reasons == ["ended"] * limit + ["kinds"]
 
 
 def test_a_size_that_changes_is_one_kind_and_later_sizes_have_the_kernels_of_the_nearest(monkeypatch):
@@ -576,8 +576,10 @@ def test_a_literal_of_a_number_that_varies_does_not_break_a_graph():
         for number in range(3):
             scaled(torch.ones(4, 8, device="cuda"), 0.5 * number)
         prediction = Prediction.so_far(syncs)
-    (code,) = prediction.compiled.codes
-    assert (code.graphs, code.unlowered, code.breaks) == (1, None, ())
+    # The number is dynamic at its second value.
+    codes = prediction.compiled.codes
+    assert {(code.unlowered, code.breaks) for code in codes} == {(None, ())}
+    assert [code.graphs for code in codes] == [1, 1]
     assert prediction.total == 0
 
 

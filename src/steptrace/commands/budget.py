@@ -1,4 +1,4 @@
-"""Holds the predictions of programs to budgets: `--budget` with `--allow`, and `--breaks`."""
+"""Holds the predictions of programs to budgets: `--budget` with `--allow`, `--breaks`, `--recompilations`."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,10 @@ from steptrace.documents.budget import (
     OverBudget,
     SyncsWithinBudget,
     TooManyBreaks,
+    TooManyRecompilations,
     TooManySyncs,
     UnknownBreaks,
+    UnknownRecompilations,
 )
 from steptrace.documents.compiled import WITHOUT_BREAKS
 from steptrace.documents.prediction import PredictedStep, PredictedSync
@@ -84,16 +86,40 @@ def breaks_over(followed: Sequence[FollowedProgram], most: int) -> list[OverBudg
             continue
         compiled = program.prediction.followed.compiled
         if compiled is None:
-            over.append(NothingCompiled(program.shown))
+            over.append(NothingCompiled(program.shown, "--breaks"))
             continue
         unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS)
-        breaks = tuple(
-            graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch
-        )
+        # Code that is compiled again breaks at the same lines.
+        found = (graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch)
+        breaks = tuple(dict.fromkeys(found))
         if unknown:
             over.append(UnknownBreaks(program.shown, unknown, breaks))
         elif len(breaks) > most:
             over.append(TooManyBreaks(program.shown, most, breaks))
+    return over
+
+
+def recompilations_over(followed: Sequence[FollowedProgram], most: int) -> list[OverBudget]:
+    """What breaks a budget of recompilations.
+
+    A program that compiles nothing, or whose code cannot be followed, breaks any budget. So does code that reaches
+    PyTorch's limit of recompilations, as it then runs uncompiled.
+    """
+    over: list[OverBudget] = []
+    for program in followed:
+        if program.prediction is None:
+            continue
+        compiled = program.prediction.followed.compiled
+        if compiled is None:
+            over.append(NothingCompiled(program.shown, "--recompilations"))
+            continue
+        limited = tuple(code for code in compiled.codes if code.unlowered == "kinds")
+        unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS and code not in limited)
+        if unknown:
+            over.append(UnknownRecompilations(program.shown, unknown))
+        elif limited or compiled.recompilations > most:
+            guards = tuple(guard for code in compiled.codes for guard in code.recompilations)
+            over.append(TooManyRecompilations(program.shown, most, guards, limited))
     return over
 
 

@@ -1,7 +1,7 @@
 """`steptrace predict`: the syncs that a training step would make on CUDA, predicted without a GPU.
 
 Its parts are rooms of their own: `follow` and `follow_study` follow the programs, `estimates` estimates their time on
-GPUs, `prediction_text` writes the lines, and `budget` holds the predictions to `--budget` and `--breaks`.
+GPUs, `prediction_text` writes the lines, and `budget` holds the predictions to their budgets.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from steptrace.commands.budget import (
     awaited_branches,
     breaks_over,
     not_allowed,
+    recompilations_over,
     syncs_over,
     syncs_within,
     useless_entries,
@@ -36,6 +37,7 @@ from steptrace.words.budget import (
     breaks_within_in_words,
     not_covered_in_words,
     over_in_words,
+    recompilations_within_in_words,
     syncs_within_in_words,
 )
 from steptrace.words.lines import TextLine
@@ -56,7 +58,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Follow training steps on a virtual CUDA device and say where the host would wait for the GPU: those of any "
         "program (`steptrace predict -- python train.py`), or of a study's variants. "
-        "Exit code 1 if a budget of syncs or graph breaks is exceeded, or if a program fails before all its steps are "
+        "Exit code 1 if a budget is exceeded, or if a program fails before all its steps are "
         "followed; 2 if something cannot be followed."
     )
     command.add_argument(
@@ -116,6 +118,12 @@ def add(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the most graph breaks that compiled code may have; code that Dynamo cannot follow is over any limit",
     )
+    command.add_argument(
+        "--recompilations",
+        type=not_negative,
+        metavar="N",
+        help="how often code may be compiled again; code that Dynamo cannot follow is over any limit",
+    )
     command.set_defaults(**_PROGRAM_OPTIONS)
 
 
@@ -152,7 +160,7 @@ def _follow_program(arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> _ByBa
         "devices": arguments.devices,
         "gpu": gpus[0] if gpus else None,
         "compiles": arguments.compile,
-        "follows_compiled": arguments.breaks is not None,
+        "follows_compiled": arguments.breaks is not None or arguments.recompilations is not None,
         "judged": arguments.budget is not None,
     }
     name = shlex.join(arguments.target)
@@ -296,6 +304,11 @@ def _over_budgets(
         if is_known and not breaks:
             say(breaks_within_in_words(arguments.breaks))
         over = [*over, *breaks]
+    if arguments.recompilations is not None:
+        recompilations = recompilations_over(followed, arguments.recompilations)
+        if is_known and not recompilations:
+            say(recompilations_within_in_words(arguments.recompilations))
+        over = [*over, *recompilations]
     return over
 
 

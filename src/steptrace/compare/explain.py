@@ -123,6 +123,7 @@ def compiled_figures(variant: VariantRuns) -> CompiledFigures | None:
         recompilations=None if unknown else compiled.recompilations,
         compile_ms=None,
         predicted_breaks=tuple(breaks),
+        predicted_recompilations=tuple(guard for code in compiled.codes for guard in code.recompilations),
     )
 
 

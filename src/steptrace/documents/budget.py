@@ -1,10 +1,11 @@
-"""The facts on a budget of syncs or graph breaks that a prediction is held to.
+"""The facts on a budget of syncs, graph breaks or recompilations that a prediction is held to.
 
 `commands.budget` finds them, and `words.budget` makes the sentences.
 """
 
 from dataclasses import dataclass
 
+from steptrace.documents.compilations import Recompiled
 from steptrace.documents.compiled import CompiledCode, GraphBreak
 from steptrace.documents.syncs import AwaitedBranch, PredictedBranch, SiteRow
 
@@ -48,9 +49,15 @@ class BranchAwaited:
 
 @dataclass(frozen=True)
 class NothingCompiled:
-    """A program that compiles nothing, so it has no graph breaks to count."""
+    """A program that compiles nothing, so it has no graph breaks or recompilations to count.
+
+    Attributes:
+        program: its name, or its command.
+        option: of the command line, which sets the budget.
+    """
 
     program: str
+    option: str
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,14 @@ class UnknownBreaks:
 
 
 @dataclass(frozen=True)
+class UnknownRecompilations:
+    """A program with compiled code that Dynamo cannot follow (`codes`), so how often it is compiled is not known."""
+
+    program: str
+    codes: tuple[CompiledCode, ...]
+
+
+@dataclass(frozen=True)
 class TooManyBreaks:
     """A program whose compiled code has more graph breaks than its budget, `most`, allows."""
 
@@ -74,8 +89,28 @@ class TooManyBreaks:
     breaks: tuple[GraphBreak, ...]
 
 
+@dataclass(frozen=True)
+class TooManyRecompilations:
+    """A program whose code is compiled again more often than its budget, `most`, allows; `guards` have failed.
+
+    Attributes:
+        program: its name, or its command.
+        most: the budget.
+        guards: why code is compiled again.
+        limited: code that reaches PyTorch's limit, so that other calls run uncompiled. It is over any budget.
+    """
+
+    program: str
+    most: int
+    guards: tuple[Recompiled, ...]
+    limited: tuple[CompiledCode, ...]
+
+
 #: What breaks a budget.
-OverBudget = TooManySyncs | BranchNotFollowed | NothingCompiled | UnknownBreaks | TooManyBreaks
+OverBudget = (
+    TooManySyncs | BranchNotFollowed | NothingCompiled | UnknownBreaks | TooManyBreaks | UnknownRecompilations
+    | TooManyRecompilations
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,10 @@ class CompiledCode:
         kept_bytes: results, and what is kept for the backward pass; None where that is not known.
         kept_bytes_uncompiled: the same where the code is not compiled.
         fullgraph: whether the program asks for one graph (`fullgraph=True`): then PyTorch ends it with an error at the
-            first graph break, and this prediction goes on.
+            first graph break.
         recompilations: why the function is compiled again at later calls; with the code of its first compilation.
+        shares_graphs: whether these are kernels for another size of graphs that an earlier entry has. Graphs and graph
+            breaks are counted there, and are none here.
     """
 
     graphs: int
@@ -100,6 +102,7 @@ class CompiledCode:
     kept_bytes_uncompiled: int | None = None
     fullgraph: bool = False
     recompilations: tuple[Recompiled, ...] = ()
+    shares_graphs: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -148,6 +151,8 @@ class CompiledSummary:
         is_asked: whether it is not compiled by the program, which was asked what that would give.
         fullgraph: whether the program asks for one graph, so that PyTorch ends it at the first graph break.
         recompilations: why the function is compiled again at later calls; with the code of its first compilation.
+        shares_graphs: whether these are kernels for another size of graphs that an earlier entry has. Graphs and graph
+            breaks are counted there, and are none here.
     """
 
     file: str | None
@@ -164,6 +169,7 @@ class CompiledSummary:
     is_asked: bool
     fullgraph: bool = False
     recompilations: tuple[Recompiled, ...] = ()
+    shares_graphs: bool = False
 
 
 def summary_of(compiled: CompiledStep | None) -> tuple[CompiledSummary, ...]:
@@ -186,6 +192,7 @@ def summary_of(compiled: CompiledStep | None) -> tuple[CompiledSummary, ...]:
             is_asked=compiled.is_asked,
             fullgraph=code.fullgraph,
             recompilations=code.recompilations,
+            shares_graphs=code.shares_graphs,
         )
         for code in compiled.codes
     )

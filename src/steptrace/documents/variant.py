@@ -6,6 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from steptrace.documents.base import Document, column, described, field
+from steptrace.documents.compilations import Recompiled
 from steptrace.documents.compiled import GraphBreak
 from steptrace.documents.equivalence import EquivalenceStatus, NotComparable, Quantity, Tolerance
 from steptrace.documents.estimate import Estimate
@@ -274,6 +275,10 @@ class CompiledFigures(Document, frozen=True):
             "The graph breaks of the prediction where no run compiled anything, without those that PyTorch's own code "
             "asks for."
         ),
+    ] = ()
+    predicted_recompilations: Annotated[
+        tuple[Recompiled, ...],
+        field("Why functions are compiled again, by the prediction, where no run compiled anything."),
     ] = ()
 
 

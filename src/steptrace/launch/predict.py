@@ -21,9 +21,11 @@ from steptrace.foreign_messages import GPU_IS_MISSING
 from steptrace.launch.events import FailedOnVirtualGpu, Fault, GpuMissing
 from steptrace.launch.probe import MeasuredEnd, Probe
 from steptrace.predict import Prediction, backend, predict_syncs, threads
+from steptrace.predict.compiled import UNSUPPORTED
 from steptrace.predict.fault import fault_report
 from steptrace.predict.limit import CannotFollowError, WaitInCaptureError
 from steptrace.rank import from_rank_0
+from steptrace.torch_names import private
 
 #: The advice to a program that needs Triton beside a CPU build of PyTorch.
 _NO_TRITON: Final = (
@@ -127,7 +129,7 @@ def _fault_of(probe: Probe, error: BaseException) -> str | None:
 
     Tells the launcher, too, if more virtual GPUs may avoid the error, or if the prediction may have caused it.
     """
-    if not isinstance(error, _OF_THE_PROGRAM):
+    if not isinstance(error, (*_OF_THE_PROGRAM, private(UNSUPPORTED) or ())):
         probe.tell(FailedOnVirtualGpu())
     if GPU_IS_MISSING.find(error) is not None:
         probe.tell(GpuMissing())

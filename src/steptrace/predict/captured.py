@@ -37,7 +37,7 @@ from steptrace.engine.frames import trace_file_name
 from steptrace.estimate.kernel_classes import OWN_KERNELS
 from steptrace.inductor.lower import FLEX_ATTENTION, Fused, GpuFacts, Launch, launches_of, operators_of
 from steptrace.predict import attention, backend
-from steptrace.predict.guards import Guard, guards_of
+from steptrace.predict.guards import OWNER, TARGET, Compiled, Failed, Frame, fits, frame_of
 from steptrace.predict.operators import counted_flop, declared_cost, overload_of, tensor_specs, tensors_of
 from steptrace.predict.places import place_of_stack
 from steptrace.predict.pytorch import storage_key
@@ -67,6 +67,8 @@ _CONSTANTS: Final = "torch.fx.experimental.proxy_tensor.CONSTANT_NUMEL_LIMIT"
 _ZEROS: Final = "torch._inductor.fx_passes.joint_graph.UniformValueConstantFolder._add_peephole_patterns"
 #: Makes a backend of functions that get graphs of ATen operators, forward and backward.
 _OF_GRAPHS: Final = "torch._dynamo.backends.common.aot_autograd"
+#: Makes the check of all that a compiled function depends on.
+_GUARDS: Final = "torch._dynamo.guards.CheckFunctionManager.__init__"
 #: The method of modules that `Module.compile` compiles.
 _CALL: Final = "_call_impl"
 #: The method of optimizers that makes their state at the first step.
@@ -111,6 +113,24 @@ _OURS: Final = str(Path(__file__).parents[1])
 
 
 @dataclass
+class Trace:
+    """What Dynamo says of a call that it has followed, beside its kernels.
+
+    Attributes:
+        frames: the functions that it compiles, in order, each with what it depends on.
+        compiled: by place among them, those that no earlier call has compiled for the same sizes and values, with the
+            guard that has failed; None of those that are compiled for the first time.
+        code_state: which sizes and numbers have varied so far, in PyTorch's own form; None for none.
+        error: PyTorch's message on the first graph break.
+    """
+
+    frames: list[Frame] = field(default_factory=list)
+    compiled: dict[int, Failed | None] = field(default_factory=dict)
+    code_state: Any = None
+    error: str | None = None
+
+
+@dataclass
 class _Found:
     """The results of Dynamo and Inductor so far; backward passes are in the order of their forward passes."""
 
@@ -118,12 +138,13 @@ class _Found:
     backward: list[list[OperatorCalls]] = field(default_factory=list)
     breaks: list[GraphBreak] = field(default_factory=list)
     graphs: int = 0
+    #: Of them, those that an earlier call has made.
+    graphs_known: int = 0
     kept_bytes: int = 0
     is_lowering: bool = False
     #: The share of the blocks that the mask of a `flex_attention` leaves.
     mask_share: float = 1.0
-    #: What the first function that Dynamo follows depends on.
-    guards: list[Guard] = field(default_factory=list)
+    trace: "Trace" = field(default_factory=lambda: Trace())
 
 
 class _Reads(_Mode):  # type: ignore[misc]
@@ -156,7 +177,9 @@ def capture(  # noqa: PLR0913
     facts: GpuFacts,
     dynamic: bool | None = None,
     originals: Mapping[tuple[Any, str], Any],
-    guards: list[Guard] | None = None,
+    trace: Trace | None = None,
+    known: Mapping[tuple[str, int, str], Sequence[Compiled]] | None = None,
+    lowers: bool = True,
     code_by: Backend = "inductor",
     settings: Mapping[str, Any] | None = None,
 ) -> CompiledCode:
@@ -169,7 +192,9 @@ def capture(  # noqa: PLR0913
         facts: the properties of the GPU.
         dynamic: the argument `dynamic` of `torch.compile`.
         originals: PyTorch's attributes as they are without a prediction, by owner and name.
-        guards: filled with what the compiled code depends on.
+        trace: its `code_state` is where Dynamo begins; it is filled with what Dynamo says.
+        known: earlier compilations, of this function and of those that are compiled with it.
+        lowers: whether kernels are asked for, or graphs alone.
         code_by: what makes code of the graphs.
         settings: Inductor's, by name, as the program sets them for this code.
 
@@ -182,18 +207,19 @@ def capture(  # noqa: PLR0913
     if missing("compile"):
         return unlowered("names", "; ".join(losses_of(missing("compile"))))
     _make_patterns(originals)
-    found = _Found(mask_share=mask_share_of((*args, *kwargs.values())))
+    trace = Trace() if trace is None else trace
+    found = _Found(mask_share=mask_share_of((*args, *kwargs.values())), trace=trace)
     asked: dict[str, Any] = {
         "facts": facts,
         "dynamic": dynamic,
         "originals": originals,
-        "code_by": code_by,
+        "known": known or {},
+        "code_by": code_by if lowers else "other",
         "settings": settings or {},
     }
-    result = _in_child(lambda: (_followed(function, args, kwargs, found, **asked), found.guards))
-    found_code, found_guards = (unlowered("ended"), []) if result is None else result
-    if guards is not None:
-        guards += found_guards
+    result = _in_child(lambda: (_followed(function, args, kwargs, found, **asked), found.trace))
+    found_code, filled = (unlowered("ended"), trace) if result is None else result
+    vars(trace).update(vars(filled))
     if found_code.unlowered is None and _compiles_backward_pass():
         # Graphs and graph breaks are those of the forward pass.
         found_code = replace(found_code, kernels=None, unlowered="compiled_autograd")
@@ -313,7 +339,7 @@ def _followed(
         backward=tuple(call for calls in found.backward for call in calls),
     )
     return CompiledCode(
-        graphs=found.graphs,
+        graphs=found.graphs - found.graphs_known,
         kernels=None if why is not None else kernels,
         breaks=tuple(dict.fromkeys(found.breaks)),
         unlowered=why,
@@ -332,6 +358,7 @@ def _trace(  # noqa: PLR0913
     facts: GpuFacts,
     dynamic: bool | None,
     originals: Mapping[tuple[Any, str], Any],
+    known: Mapping[tuple[str, int, str], Sequence[Compiled]],
     code_by: Backend,
     settings: Mapping[str, Any],
 ) -> None:
@@ -363,7 +390,15 @@ def _trace(  # noqa: PLR0913
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
+    #: How many graphs there are, and passes with kernels of each kind, at the end of the latest function.
+    before = 0, 0, 0
+
     def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
+        if (
+            found.graphs > before[0]
+        ):  # Dynamo has begun anew with a function, as where a number turns out to be constant
+            found.graphs = before[0]
+            del found.forward[before[1] :], found.backward[before[2] :]
         found.graphs += 1
         for node in graph.graph.nodes:
             if node.op == "call_function" and node.target is _ATTENTION:
@@ -375,9 +410,22 @@ def _trace(  # noqa: PLR0913
             return private(_OF_GRAPHS)(fw_compiler=inner, bw_compiler=partial(inner, is_backward=True))(graph, inputs)
         return compile_fx.compile_fx(graph, list(inputs), inner_compile=inner, config_patches={**settings, **_WITHOUT})
 
-    def guarded(guards: Any) -> None:
-        if not found.guards:
-            found.guards = guards_of(guards)
+    positions = {id(function): TARGET, id(getattr(function, "__self__", function)): OWNER}
+
+    def noted(code: types.CodeType, output: Any) -> None:
+        """Note a function that is compiled, unless an earlier call has compiled it for what it gets."""
+        nonlocal before
+        graphs = found.graphs - before[0]
+        before = found.graphs, len(found.forward), len(found.backward)
+        if code.co_filename.startswith(_OURS):
+            return
+        frame = frame_of(code, output, graphs=graphs, arguments=positions)
+        is_known, failed = fits(known.get(frame.key, ()), output)
+        if is_known:
+            found.graphs_known += graphs
+        else:
+            found.trace.compiled[len(found.trace.frames)] = failed
+        found.trace.frames.append(frame)
 
     dynamo: Any = importlib.import_module("torch._dynamo")
     parallel: AbstractContextManager[None] = nullcontext()
@@ -402,6 +450,7 @@ def _trace(  # noqa: PLR0913
             _devices_named(),
             _patterns_of_cpu(),
             _watching_breaks(found),
+            _watching_guards(noted),
             _compiling(),
             _without_saved_tensor_hooks(),
             # Checkpoints ask for the module of their tensors' device.
@@ -418,17 +467,26 @@ def _trace(  # noqa: PLR0913
             if not isinstance(reached, Tensor):
                 state.faked(reached)
         fake_args, fake_kwargs = pytree.tree_map(lambda value: _fake(value, mode, fakes), (list(args), dict(kwargs)))
+        positions.update(
+            (id(leaf), place) for place, leaf in enumerate(pytree.tree_leaves((fake_args, fake_kwargs)))
+            if isinstance(leaf, Tensor)
+        )  # fmt: skip
         # A tensor from a literal begins on the CPU, where fake tensors support it. This process ends afterwards.
         private("torch._C._set_only_lift_cpu_tensors")(True)
         dynamo.reset_code_caches()
         stack.callback(dynamo.reset_code_caches)
+        sizes: Any = importlib.import_module("torch._dynamo.pgo")
+        sizes._CODE_STATE = collections.defaultdict(sizes.CodeState, found.trace.code_state or {})
         stack.enter_context(mode)
         # Dynamo follows each Python function that is called between two graphs, and must not follow ours.
         dispatch = dynamo.disable(_Reads.__torch_dispatch__)
         stack.enter_context(mock.patch.object(_Reads, "__torch_dispatch__", dispatch))
         stack.enter_context(_Reads())
-        compiled = dynamo.optimize(compiler, dynamic=dynamic, guard_export_fn=guarded)(function)
-        results = compiled(*fake_args, **fake_kwargs)
+        compiled = dynamo.optimize(compiler, dynamic=dynamic)(function)
+        try:
+            results = compiled(*fake_args, **fake_kwargs)
+        finally:
+            found.trace.code_state = dict(sizes._CODE_STATE)
         outputs = [tensor for tensor in _tensors_in(results) if tensor.requires_grad]
         leaves = [tensor for tensor in fakes.values() if tensor.requires_grad]
         if (
@@ -875,6 +933,20 @@ def _silent() -> Iterator[None]:
 
 
 @contextmanager
+def _watching_guards(noted: Callable[[types.CodeType, Any], None]) -> Iterator[None]:
+    """Call a function for each function that Dynamo compiles, with its code and Dynamo's `OutputGraph`."""
+    manager: Any = owner_of(_GUARDS)
+    made = manager.__init__
+
+    def making(self: Any, code: types.CodeType, output: Any, *args: Any, **kwargs: Any) -> None:
+        noted(code, output)
+        made(self, code, output, *args, **kwargs)
+
+    with mock.patch.object(manager, "__init__", making):
+        yield
+
+
+@contextmanager
 def _watching_breaks(found: _Found) -> Iterator[None]:
     translator: Any = importlib.import_module("torch._dynamo.symbolic_convert").InstructionTranslatorBase
     log = translator.log_graph_break
@@ -885,6 +957,7 @@ def _watching_breaks(found: _Found) -> Iterator[None]:
             return log(self, code_options, reason, exc, *args, **kwargs)
         file, line, code = place_of_stack(stack or [])
         kind = getattr(exc, "gb_type", None) or type(exc).__name__
+        found.trace.error = found.trace.error or str(exc)
         by_pytorch = broken_by_pytorch(kind, (frame.filename for frame in stack or ()))
         if file is None and by_pytorch:
             innermost = stack[-1]

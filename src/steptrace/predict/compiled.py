@@ -15,19 +15,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce, wraps
 from types import CodeType, FrameType, MethodType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 
-from steptrace.documents.compiled import CompiledCode
+from steptrace.documents.compiled import CompiledCode, GraphBreak
 from steptrace.documents.estimate import COMPILED
 from steptrace.engine.frames import TORCH, trace_file_name
 from steptrace.estimate.driver import DriverFacts
 from steptrace.inductor.lower import GpuFacts
 from steptrace.predict import captured
 from steptrace.predict.backend import Replacements, machine
-from steptrace.predict.guards import CompiledKinds, Failed, Guard, code_of
+from steptrace.predict.guards import Call, CompiledKinds, code_of
 from steptrace.predict.memory import Marks, allocator
 from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.places import running_frame, running_line
@@ -47,8 +47,10 @@ _MOST_KINDS: Final = 8
 _MOST_SIZES: Final = 3
 #: Where PyTorch defines operators that take functions. Some compile themselves, by a backend that fuses nothing.
 _OPERATORS_OF_FUNCTIONS: Final = "torch._higher_order_ops"
-#: The kind of all calls for which code is not compiled again.
-_TOO_MANY: Final = "too many"
+#: What is taken over from code of another size whose kernels were found.
+_KERNELS: Final = ("kernels", "unlowered", "reason", "kept_bytes")
+#: PyTorch's error of a graph break where the program asks for one graph.
+UNSUPPORTED: Final = "torch._dynamo.exc.Unsupported"
 #: PyTorch's backend that launches the operators of a graph as a CUDA graph, and fuses nothing.
 _CUDA_GRAPHS: Final = "cudagraphs"
 #: Where Inductor's functions are defined, which a program can name as its backend.
@@ -419,100 +421,96 @@ def _put_back(module: nn.Module, forward: Callable[..., Any] | None) -> None:
 
 
 class _Kinds:
-    """The kinds of arguments with which one piece of code was called. Dynamo compiles the code once for each kind.
+    """The calls of one piece of code for which Dynamo compiles it, with the kernels of each.
 
-    Dynamo makes a size dynamic at its second value, unless the program forbids it, and then no further value is a new
-    kind. Kernels are found for the first few sizes. A later size gets those of the nearest one.
+    Dynamo makes a size dynamic at its second value, unless the program forbids it, and later sizes then have the same
+    graphs. Their kernels are found for the first few sizes of a kind of arguments. A later size gets those of the
+    nearest one.
     """
 
     def __init__(self, recorder: Syncs, compiler: Compiler) -> None:
         self._recorder, self._compiler = recorder, compiler
-        self._kinds: set[object] = set()
-        #: By kind of arguments, the sizes (in elements) for which kernels were found, and where these are kept.
-        self._sizes: dict[object, dict[int, int]] = {}
 
     def place_of(self, target: Any, args: Any, kwargs: Any) -> int:
-        """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first."""
-        recorder, dynamic = self._recorder, self._compiler.dynamic
-        settings = self._compiler.key
-        guarded = self._guarded(target)
+        """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first.
+
+        Raises:
+            Unsupported: PyTorch's own error where the graph breaks although the program asks for one graph.
+        """
+        recorder, kinds, call = self._recorder, self._guarded(target), (target, args, kwargs)
         with recorder.paused():
-            compiled, failed = guarded.fitting(target, args, kwargs)
-            key, alike, elements = _signature(target, args, kwargs)
-        compiles = compiled is None
-        variant = guarded.variant_of(failed) if compiled is None else compiled.variant
-        # A program that never stops compiling has no more variants than sizes. Later ones have the kernels of the last.
-        settings = (*settings, min(variant, _MOST_SIZES - 1))
-        kind: object = (*settings, key if dynamic is False else alike)
-        if compiles and len(guarded.compiled) >= self._most():
-            kind = key = _TOO_MANY
-        self._kinds.add(kind)
-        places = recorder.kinds_of_code
-        guards: list[Guard] = []
-        if (*settings, key) not in places:
-            sizes = self._sizes.setdefault(kind, {})
-            if len(sizes) >= _MOST_SIZES:
-                place = sizes[min(sizes, key=lambda size: abs(size - elements))]
-            else:
-                place = self._followed(target, args, kwargs, guards, is_limited=key is _TOO_MANY)
-                sizes[elements] = place
-            places[*settings, key] = place
-        place = places[*settings, key]
-        if compiles and key is not _TOO_MANY:
-            self._compile(guarded, guards, failed, variant, place, (target, args, kwargs))
+            key, alike, elements = _signature(*call)
+            kind = key if self._compiler.dynamic is False else alike
+            followed = kinds.fitting(call, kind)
+        if followed is not None and key in followed.places:
+            return followed.places[key]
+        lowered = kinds.lowered.setdefault(alike, {})
+        lowers = len(lowered) < _MOST_SIZES
+        nearest = None if lowers else lowered[min(lowered, key=lambda size: abs(size - elements))]
+        if followed is not None and nearest is not None:
+            followed.places[key] = nearest
+            return nearest
+        if followed is None and kinds.compilations >= self._most():
+            if kinds.limited is None:
+                kinds.limited = self._add(captured.unlowered("kinds"))
+            return kinds.limited
+        trace = captured.Trace(code_state=recorder.code_state)
+        code = self._followed(call, trace, kinds, lowers=lowers)
+        if nearest is not None:
+            code = replace(code, **{name: getattr(recorder.codes[nearest], name) for name in _KERNELS})
+        if followed is None:
+            with recorder.paused():
+                followed = kinds.add(call, kind, trace.frames, trace.compiled)
+        if trace.frames and not trace.compiled:
+            code = replace(code, graphs=0, breaks=(), shares_graphs=True)
+        recorder.code_state = trace.code_state or recorder.code_state
+        followed.places[key] = place = self._add(code)
+        lowered.setdefault(elements, place)
+        if kinds.first is None:
+            kinds.first = place
+        first = recorder.codes[kinds.first]
+        recorder.codes[kinds.first] = replace(first, recompilations=tuple(kinds.recompilations.values()))
+        if self._compiler.fullgraph and recorder.codes[place].breaks:
+            raise _unsupported(trace.error, recorder.codes[place].breaks[0])
         return place
 
     def has(self, target: Any, args: Any, kwargs: Any) -> bool:
         """Whether there is compiled code for a call with these arguments."""
         with self._recorder.paused():
-            return self._guarded(target).fitting(target, args, kwargs)[0] is not None
+            key, alike, _ = _signature(target, args, kwargs)
+            kind = key if self._compiler.dynamic is False else alike
+            return self._guarded(target).fitting((target, args, kwargs), kind) is not None
 
     def _guarded(self, target: Any) -> CompiledKinds:
         key = (*self._compiler.key, code_of(target))
-        return self._recorder.guarded_code.setdefault(key, CompiledKinds.of_target(target, self._compiler.dynamic))
+        return self._recorder.guarded_code.setdefault(key, CompiledKinds.of_target(target))
 
     def _most(self) -> int:
         """The limit of kinds of arguments."""
         return _most_kinds() if self._compiler.limit is None else self._compiler.limit
 
-    def _compile(
-        self,
-        guarded: CompiledKinds,
-        guards: Sequence[Guard],
-        failed: Failed | None,
-        variant: int,
-        place: int,
-        call: tuple[Any, Any, Any],
-    ) -> None:
-        """Note that code is compiled for a call, and the reason with the code that was compiled first."""
-        recorder = self._recorder
-        guarded.add_guards(guards)
+    def _followed(self, call: Call, trace: captured.Trace, kinds: CompiledKinds, *, lowers: bool) -> CompiledCode:
+        """The code for a call's arguments; `trace` is filled."""
+        recorder, compiler, (target, args, kwargs) = self._recorder, self._compiler, call
         with recorder.paused():
-            guarded.compile(*call, failed, variant)
-        if guarded.first is None:
-            guarded.first = place
-        first = recorder.codes[guarded.first]
-        recorder.codes[guarded.first] = replace(first, recompilations=tuple(guarded.recompilations.values()))
+            flex = _flex_attention(target, args, kwargs) if compiler.backend == "inductor" else None
+            return flex or captured.capture(
+                target,
+                args,
+                kwargs,
+                facts=gpu_facts(machine.driver),
+                dynamic=compiler.dynamic,
+                originals=recorder.originals,
+                trace=trace,
+                known=kinds.frames,
+                lowers=lowers,
+                code_by=compiler.backend,
+                settings=compiler.settings,
+            )
 
-    def _followed(self, target: Any, args: Any, kwargs: Any, guards: list[Guard], *, is_limited: bool) -> int:
-        """Follow the code for arguments of a new kind, fill `guards`, and return its index in `Syncs.codes`."""
+    def _add(self, code: CompiledCode) -> int:
+        """Keep code that is compiled for the running call, and return its index in `Syncs.codes`."""
         recorder, compiler = self._recorder, self._compiler
-        if is_limited or len(self._kinds) > self._most():
-            code = captured.unlowered("kinds")
-        else:
-            with recorder.paused():
-                flex = _flex_attention(target, args, kwargs) if compiler.backend == "inductor" else None
-                code = flex or captured.capture(
-                    target,
-                    args,
-                    kwargs,
-                    facts=gpu_facts(machine.driver),
-                    dynamic=compiler.dynamic,
-                    originals=recorder.originals,
-                    code_by=compiler.backend,
-                    settings=compiler.settings,
-                    guards=guards,
-                )
         site = running_line()
         file = None if site is None else trace_file_name(site.file)
         line = None if site is None else site.line
@@ -531,6 +529,14 @@ class _Kinds:
             )
         )
         return len(recorder.codes) - 1
+
+
+def _unsupported(message: str | None, first: GraphBreak) -> Exception:
+    """PyTorch's error of a graph break in code that is compiled with `fullgraph=True`, with the line."""
+    error: Any = private(UNSUPPORTED) or RuntimeError
+    code = "" if first.code is None else f"\n    {first.code}"
+    place = f'\n\nfrom user code:\n   File "{first.file}", line {first.line}{code}\n'
+    return cast("Exception", error(f"{message or first.kind}{place}"))
 
 
 def _most_kinds() -> int:

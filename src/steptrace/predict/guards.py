@@ -1,43 +1,72 @@
 """Recompilations of compiled code: which calls differ in what its guards look at.
 
-Dynamo says what it guards while it follows a call (`guards_of`). The values are noted in the program itself, and are
-compared at later calls. A call that fits none of the noted ones is compiled again. PyTorch makes a size or a number of
-the program dynamic at its second value, and then no further value is a reason.
+Dynamo says what it guards, and which sizes are dynamic, each time that it follows a call (`Frame`). The values are
+noted in the program itself, and are compared at later calls. A call that fits none of the noted ones is compiled again.
 """
 
 import builtins
+import enum
+import gc
+import importlib
 import inspect
+import math
+import pickle
+import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import CodeType
+from functools import cache, partial
+from types import CodeType, NoneType
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from steptrace import foreign_messages as messages
 from steptrace.documents.compilations import Recompiled
 from steptrace.engine.compilations import guard_of, shortened
 from steptrace.engine.frames import LOOK_PAST, trace_file_name
+from steptrace.torch_names import private
+
+pytree: Any = private("torch.utils._pytree")
 
 #: Dynamo's kinds of guards whose values are compared, and which part of a value is compared.
 _LENGTHS: Final = ("SEQUENCE_LENGTH", "DICT_LENGTH")
 _CONSTANTS: Final = ("CONSTANT_MATCH", "EQUALS_MATCH")
-_IDENTITIES: Final = ("ID_MATCH", "FUNCTION_MATCH")
+_IDENTITIES: Final = ("ID_MATCH", "FUNCTION_MATCH", "BUILTIN_MATCH", "CLASS_MATCH")
+_CONTAINS: Final = ("DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS")
 _TENSOR, _TYPE, _CLOSURE, _KEYS, _PRESENT = (
     "TENSOR_MATCH", "TYPE_MATCH", "CLOSURE_MATCH", "DICT_KEYS_MATCH", "NOT_NONE_MATCH",
 )  # fmt: skip
-_COMPARED: Final = frozenset((*_LENGTHS, *_CONSTANTS, *_IDENTITIES, _TENSOR, _TYPE, _CLOSURE, _KEYS, _PRESENT))
+_COMPARED: Final = frozenset(
+    (*_LENGTHS, *_CONSTANTS, *_IDENTITIES, *_CONTAINS, _TENSOR, _TYPE, _CLOSURE, _KEYS, _PRESENT)
+)
+#: Dynamo's name of all conditions on sizes, and a name for which tensors are the same.
+SHAPES: Final = "SHAPE_ENV"
+ALIASES: Final = "aliases"
 #: Beginnings of the names of objects that a program can change: arguments and closures, and its own globals.
 _LOCAL, _GLOBAL = "L[", "G["
 #: Names that Dynamo makes up for modules of PyTorch.
 _MADE_UP: Final = "__"
-#: Values of a dynamic size that are constants all the same.
-_SPECIAL: Final = (0, 1)
-#: Attributes with the dimensions of a tensor that `mark_dynamic` or `maybe_mark_dynamic` marks, and `mark_static`.
-_DYNAMIC: Final = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
-_STATIC: Final = "_dynamo_static_indices"
-_MISSING: Final = object()
+#: Attributes with the dimensions of a tensor that `mark_dynamic` marks.
+_DYNAMIC: Final = ("_dynamo_dynamic_indices", "_dynamo_unbacked_indices")
+
+
+#: Places of the compiled function, and of the object whose method it is, among the arguments of a call.
+TARGET, OWNER = -1, -2
+#: A compiled function, and the arguments of its call by position and by name.
+Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
+
+
+class _Missing(enum.Enum):
+    """What stands for a value that cannot be read, in any process."""
+
+    MISSING = enum.auto()
+
+
+_MISSING: Final = _Missing.MISSING
 
 
 class Guard(NamedTuple):
@@ -50,6 +79,7 @@ class Guard(NamedTuple):
         file: file of the line that needs it; None if no line of the program does.
         line: that line.
         code: its text.
+        key: of a guard on what a dictionary or set contains, that.
     """
 
     kind: str
@@ -58,6 +88,7 @@ class Guard(NamedTuple):
     file: str | None
     line: int | None
     code: str | None
+    key: str | int | None = None
 
 
 def guards_of(guards: Iterable[Any]) -> list[Guard]:
@@ -66,7 +97,8 @@ def guards_of(guards: Iterable[Any]) -> list[Guard]:
     Args:
         guards: Dynamo's own, `torch._guards.Guard`.
     """
-    return [_read(guard) for guard in sorted(guards) if guard.create_fn_name() in _COMPARED and _may_change(guard.name)]
+    compared = [guard for guard in guards if guard.create_fn_name() in _COMPARED and _may_change(guard.name)]
+    return [_read(guard) for guard in sorted(compared) if not isinstance(_key(guard), _Missing)]
 
 
 def _may_change(name: str) -> bool:
@@ -75,16 +107,31 @@ def _may_change(name: str) -> bool:
 
 
 def _read(guard: Any) -> Guard:
-    frames: Sequence[traceback.FrameSummary] = guard.user_stack or ()
-    frame = next((one for one in reversed(frames) if not one.filename.startswith(LOOK_PAST)), None)
+    file, line, code = _place(guard.user_stack or ())
     return Guard(
         kind=guard.create_fn_name(),
         name=guard.name,
         of_module=bool(guard.originating_source.guard_source.is_unspecialized_nn_module()),
-        file=None if frame is None else trace_file_name(frame.filename),
-        line=None if frame is None else frame.lineno,
-        code=None if frame is None else frame.line,
+        file=file,
+        line=line,
+        code=code,
+        key=_key(guard),
     )
+
+
+def _key(guard: Any) -> Any:
+    """What a dictionary or set has to contain; None for a guard of another kind, and `_MISSING` if it is an object."""
+    if guard.create_fn_name() not in _CONTAINS:
+        return None
+    given = guard.create_fn.keywords if isinstance(guard.create_fn, partial) else {}
+    key = given.get("key", _MISSING)
+    return key if isinstance(key, str | int) else _MISSING
+
+
+def _place(stack: Iterable[traceback.FrameSummary]) -> tuple[str | None, int | None, str | None]:
+    """File, number and text of the innermost line of the program."""
+    frame = next((one for one in reversed(list(stack)) if not one.filename.startswith(LOOK_PAST)), None)
+    return (None, None, None) if frame is None else (trace_file_name(frame.filename), frame.lineno, frame.line)
 
 
 class _Scope(NamedTuple):
@@ -92,6 +139,19 @@ class _Scope(NamedTuple):
 
     arguments: Mapping[str, Any]
     globals: Mapping[str, Any]
+
+    def value_of(self, name: str) -> Any:
+        """The value of an expression; `_MISSING` where there is no such object."""
+        names = {"L": self.arguments, "G": self.globals, "__builtins__": builtins}
+        try:
+            return eval(_expression(name), names)
+        except Exception:  # the object is gone, or the name needs a function of Dynamo's
+            return _MISSING
+
+
+@cache
+def _expression(name: str) -> CodeType:
+    return compile(name, "<guard>", "eval")
 
 
 def _scope(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Scope:
@@ -136,16 +196,230 @@ class Failed(NamedTuple):
     dimension: int | None
 
 
-class Compiled(NamedTuple):
-    """One compilation of a piece of code.
+class Symbol(NamedTuple):
+    """A dynamic size, or a number, of compiled code.
+
+    Attributes:
+        symbol: its name in conditions.
+        sources: expressions for the sizes that it stands for, which are equal to each other.
+        low: the least value that the code is compiled for.
+        high: the greatest.
+    """
+
+    symbol: Any
+    sources: tuple[str, ...]
+    low: float
+    high: float
+
+
+class Condition(NamedTuple):
+    """A condition on dynamic sizes that a branch of the code or an operator has asked about.
+
+    Attributes:
+        expression: in `sympy`, of the symbols.
+        text: the same in PyTorch's words.
+        file: the name of the file, without its folder, of the line that asks; None if no line of the program does.
+        line: that line.
+        code: its text.
+    """
+
+    expression: Any
+    text: str
+    file: str | None
+    line: int | None
+    code: str | None
+
+
+class DynamicSizes(NamedTuple):
+    """What compiled code depends on of its dynamic sizes."""
+
+    symbols: tuple[Symbol, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    @classmethod
+    def of_shapes(cls, shapes: Any) -> "DynamicSizes":
+        """By PyTorch's own account of them, a `ShapeEnv`."""
+        named = {symbol: tuple(source.name for source in sources) for symbol, sources in shapes.var_to_sources.items()}
+        symbols = []
+        for symbol, sources in named.items():
+            limits = shapes.var_to_range.get(symbol)
+            if limits is not None and limits.is_int:
+                low, high = (_limit(limits.lower, -math.inf), _limit(limits.upper, math.inf))
+                symbols.append(Symbol(symbol, sources, low, high))
+        conditions = []
+        for guard in shapes.guards:
+            text = str(guard.expr)
+            for symbol in guard.expr.free_symbols:
+                text = text.replace(str(symbol), named.get(symbol, (str(symbol),))[0])
+            asked = messages.DYNAMO_LINE_OF_SIZE.find(guard.sloc.maybe_user_loc or "")
+            place = (None, None, None) if asked is None else (asked["file"], int(asked["line"]), asked["code"])
+            conditions.append(Condition(guard.expr, text, *place))
+        return cls(tuple(symbols), tuple(conditions))
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """Expressions for all dynamic sizes and numbers."""
+        return frozenset(source for symbol in self.symbols for source in symbol.sources)
+
+
+def _limit(value: Any, unlimited: float) -> float:
+    return float(value) if getattr(value, "is_finite", None) and value.is_number else unlimited
+
+
+class Reference(NamedTuple):
+    """An object that another process can find again.
+
+    Attributes:
+        argument: which one of the call's arguments it is, in the order of `pytree`; `TARGET` and `OWNER` for the
+            compiled function, and for the object whose method that is.
+        identity: of another object.
+        parts: of a container, which the call may have made, by their place or key.
+        container: its type.
+    """
+
+    argument: int | None = None
+    identity: int | None = None
+    parts: "tuple[tuple[Any, Reference], ...]" = ()
+    container: type | None = None
+
+    @classmethod
+    def to_value(cls, value: Any, arguments: Mapping[int, int]) -> "Reference":
+        """To an object of this process; `arguments` has the places of the call's arguments by their identity."""
+        if id(value) in arguments:
+            return cls(argument=arguments[id(value)])
+        if type(value) in (tuple, list):
+            parts = tuple((place, cls.to_value(part, arguments)) for place, part in enumerate(value))
+            return cls(parts=parts, container=type(value))
+        if type(value) is dict and all(type(key) is str for key in value):
+            parts = tuple((key, cls.to_value(part, arguments)) for key, part in value.items())
+            return cls(parts=parts, container=dict)
+        return cls(identity=id(value))
+
+    def found(self, objects: Mapping[int, Any], leaves: Mapping[int, Any]) -> Any:
+        """The object, among those of this process by identity, and the call's arguments by their place."""
+        if self.argument is not None:
+            return leaves.get(self.argument, _MISSING)
+        if self.container is None:
+            return objects.get(self.identity or 0, _MISSING)
+        parts = {key: part.found(objects, leaves) for key, part in self.parts}
+        return parts if self.container is dict else self.container(parts.values())
+
+    def identities(self) -> Iterator[int]:
+        """Of all objects that it is made of."""
+        if self.identity is not None:
+            yield self.identity
+        for _, part in self.parts:
+            yield from part.identities()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What Dynamo says of one function that it has compiled: the followed one, another one, or the rest behind a break.
+
+    Attributes:
+        function: its name.
+        file: its file.
+        line: the line that it begins at.
+        module: the name of its module.
+        guards: what its code depends on.
+        sizes: its dynamic sizes.
+        state: the values of its guards, as `Compiled.values`, where it was compiled.
+        graphs: how many graphs it makes, 0 or 1.
+        locals: what its local names are, as far as another process can find them again.
+    """
+
+    function: str
+    file: str
+    line: int
+    module: str
+    guards: tuple[Guard, ...]
+    sizes: DynamicSizes
+    state: "dict[Guard | str, Any]"
+    graphs: int
+    locals: "dict[str, Reference]"
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """Frames with equal keys have the same code."""
+        return self.file, self.line, self.function
+
+
+@dataclass(eq=False)
+class Compiled:
+    """One compilation of a function.
 
     Attributes:
         values: of its guards, and the global settings.
-        variant: compilations of one variant differ in sizes and numbers alone.
+        sizes: its dynamic sizes.
     """
 
     values: "dict[Guard | str, Any]"
-    variant: int
+    sizes: DynamicSizes = field(default_factory=DynamicSizes)
+
+    def difference(self, now: Mapping[Guard | str, Any], scope: "_Scope") -> Failed | None:
+        """The first guard that fails for a call; None if this compilation fits it."""
+        dynamic = self.sizes.sources
+        for guard, value in self.values.items():
+            other = now.get(guard, _MISSING)
+            if value is _MISSING or (type(value) is type(other) and value == other):
+                continue
+            if isinstance(value, _OfTensor) and isinstance(other, _OfTensor):
+                difference = value.difference(other, guard.name if isinstance(guard, Guard) else "", dynamic)
+                if difference is not None:
+                    return Failed(guard, value, other, difference[1])
+            elif not isinstance(guard, Guard) or guard.name not in dynamic:
+                return Failed(guard, value, other, None)
+        return self._size_that_fails(now, scope)
+
+    def _size_that_fails(self, now: Mapping[Guard | str, Any], scope: "_Scope") -> Failed | None:
+        values: dict[Any, Any] = {}
+        for symbol, sources, low, high in self.sizes.symbols:
+            sizes = [size for size in map(scope.value_of, sources) if isinstance(size, int)]
+            if not sizes:
+                continue
+            values[symbol] = sizes[0]
+            if not low <= sizes[0] <= high or any(size != sizes[0] for size in sizes):
+                return self._failed_size(sources[0], f"{low:g} <= {sources[0]} <= {high:g}", now)
+        for condition in self.sizes.conditions:
+            holds = condition.expression.xreplace(values)
+            if holds in (False, sympy_false()):
+                symbols = condition.expression.free_symbols
+                source = next(one.sources[0] for one in self.sizes.symbols if one.symbol in symbols)
+                return self._failed_size(source, condition.text, now, condition)
+        return None
+
+    def _failed_size(
+        self, source: str, text: str, now: Mapping[Guard | str, Any], condition: Condition | None = None
+    ) -> Failed:
+        """A condition on a size that does not hold, as a guard on its tensor."""
+        found = messages.DYNAMO_SIZE.find(source)
+        name = source if found is None else found["tensor"]
+        dimension = None if found is None else int(found["dimension"])
+        of_tensor = next((guard for guard in now if isinstance(guard, Guard) and guard.name == name), None)
+        file, line, code = (None,) * 3 if of_tensor is None else (of_tensor.file, of_tensor.line, of_tensor.code)
+        if condition is not None and condition.file is not None and (file or "").endswith(condition.file):
+            line, code = condition.line, condition.code
+        return Failed(Guard(SHAPES, text, False, file, line, code), None, None, dimension)
+
+
+def sympy_false() -> Any:
+    """The constant of `sympy`, which only programs with dynamic sizes import."""
+    return importlib.import_module("sympy").false
+
+
+@dataclass(eq=False)
+class Followed:
+    """A call that was followed.
+
+    Attributes:
+        parts: the functions that Dynamo has compiled for it, with the values of their guards as read here.
+        kind: its kind of arguments, where guards are not known.
+        places: by the sizes of such calls, where the kernels are kept (`Syncs.codes`).
+    """
+
+    parts: "list[tuple[Frame, Compiled]]"
+    kind: object
+    places: dict[object, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -156,113 +430,101 @@ class CompiledKinds:
         function: name of the compiled function.
         file: its file.
         line: the line that it begins at.
-        dynamic: the argument `dynamic` of `torch.compile`.
-        compiled: the compilations.
+        followed: the calls that were followed.
+        frames: the compilations of each function, with values as Dynamo's own process reads them.
         recompilations: the guards that have failed.
-        first: where the kernels of the first compilation are kept (`Syncs.codes`).
+        lowered: by kind of arguments and their number of elements, where kernels are kept (`Syncs.codes`).
+        limited: the same of calls for which the code is not compiled again.
+        first: where the code of the first compilation is kept; it holds all recompilations.
     """
 
     function: str
     file: str
     line: int
-    dynamic: bool | None
-    compiled: list[Compiled] = field(default_factory=list)
+    followed: list[Followed] = field(default_factory=list)
+    frames: dict[tuple[str, int, str], list[Compiled]] = field(default_factory=dict)
     recompilations: dict[object, Recompiled] = field(default_factory=dict)
+    lowered: dict[object, dict[int, int]] = field(default_factory=dict)
+    limited: int | None = None
     first: int | None = None
-    _guards: dict[Guard, Callable[[_Scope], Any]] = field(default_factory=dict)
-    #: Names of numbers, and of tensors with the dimension, that have had a second value.
-    _varying: set[tuple[str, int | None]] = field(default_factory=set)
+    #: Objects that locals of the functions are, by the identity that they had.
+    _objects: weakref.WeakValueDictionary[int, Any] = field(default_factory=weakref.WeakValueDictionary)
 
     @classmethod
-    def of_target(cls, target: Any, dynamic: bool | None) -> "CompiledKinds":  # noqa: FBT001 - as PyTorch's
+    def of_target(cls, target: Any) -> "CompiledKinds":
         """No compilations yet of this module or function."""
         code = code_of(target)
         if not isinstance(code, CodeType):
-            return cls(function=type(target).__name__, file="", line=0, dynamic=dynamic)
-        file = trace_file_name(code.co_filename)
-        return cls(function=code.co_name, file=file, line=code.co_firstlineno, dynamic=dynamic)
+            return cls(function=type(target).__name__, file="", line=0)
+        return cls(function=code.co_name, file=trace_file_name(code.co_filename), line=code.co_firstlineno)
 
-    def add_guards(self, guards: Iterable[Guard]) -> None:
-        """Compare these guards from now on."""
-        self._guards |= {guard: _reader(guard) for guard in guards if guard not in self._guards}
+    @property
+    def compilations(self) -> int:
+        """How often the function was compiled that was compiled most often, for PyTorch's limit."""
+        return max([len(compiled) for compiled in self.frames.values()] or [len(self.followed)])
 
-    def fitting(
-        self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple["Compiled | None", "Failed | None"]:
-        """The compilation that a call can use, and the guard that keeps it from the latest one; None each for none."""
-        now = self._state(target, args, kwargs)
-        failed: Failed | None = None
-        for compiled in reversed(self.compiled):
-            difference = self._first_difference(compiled.values, now)
-            if difference is None:
-                return compiled, failed
-            failed = failed or difference
-        return None, failed
-
-    def compile(
-        self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], failed: "Failed | None", variant: int
-    ) -> None:
-        """Note that the code is compiled for a call; `failed` is the reason if it was compiled before."""
-        if failed is not None:
-            self._note(failed)
-        self.compiled.append(Compiled(self._state(target, args, kwargs), variant))
-
-    def variant_of(self, failed: "Failed | None") -> int:
-        """The variant of the next compilation: the latest one's if only a size or a number has changed."""
-        if not self.compiled:
-            return 0
-        latest = self.compiled[-1].variant
-        changes_code = failed is None or (failed.dimension is None and type(failed.value) not in (int, float))
-        return latest + 1 if changes_code else latest
-
-    def _state(self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Guard | str, Any]:
-        scope = _scope(target, args, kwargs)
-        return {**_global_state(), **{guard: read(scope) for guard, read in self._guards.items()}}
-
-    def _first_difference(self, before: Mapping[Guard | str, Any], now: Mapping[Guard | str, Any]) -> "Failed | None":
-        for guard, value in before.items():
-            other = now[guard]
-            if value is _MISSING or (type(value) is type(other) and value == other):
-                continue
-            if isinstance(value, _OfTensor) and isinstance(other, _OfTensor):
-                difference = self._tensors_differ(guard, value, other)
-                if difference is not None:
-                    return Failed(guard, value, other, difference[1])
-            elif not self._may_vary(guard, value, other):
-                return Failed(guard, value, other, None)
+    def fitting(self, call: Call, kind: object) -> Followed | None:
+        """The earlier call whose compiled code a call can use; None for none."""
+        for followed in reversed(self.followed):
+            if all(
+                compiled.difference(state_of(scope, compiled.values), scope) is None
+                for scope, compiled in ((self._scope(call, frame), compiled) for frame, compiled in followed.parts)
+            ) and (followed.parts or followed.kind == kind):
+                return followed
         return None
 
-    def _tensors_differ(self, guard: Any, value: "_OfTensor", other: "_OfTensor") -> tuple[str, int | None] | None:
-        if value.fixed != other.fixed:
-            return "fixed", None
-        is_dynamic = False
-        for dimension, (size, now) in enumerate(zip(value.sizes, other.sizes, strict=True)):
-            varies = (guard.name, dimension) in self._varying or dimension in other.marked or self.dynamic is True
-            varies = varies and dimension not in other.fixed_sizes
-            is_dynamic = is_dynamic or varies
-            if size != now and not (varies and size not in _SPECIAL and now not in _SPECIAL):
-                return "size", dimension
-        for dimension, (stride, now) in enumerate(zip(value.strides, other.strides, strict=True)):
-            if stride != now and not is_dynamic:
-                return "stride", dimension
-        return None
+    def add(
+        self, call: Call, kind: object, frames: Sequence[Frame], compiled: Mapping[int, "Failed | None"]
+    ) -> Followed:
+        """Note a call that was followed.
 
-    def _may_vary(self, guard: Guard | str, value: Any, other: Any) -> bool:
-        """Whether a number that was compiled in is dynamic by now."""
-        if not isinstance(guard, Guard) or guard.of_module or type(value) is not type(other):
-            return False
-        return type(value) in (int, float) and (self.dynamic is True or (guard.name, None) in self._varying)
+        Args:
+            call: the function, and its arguments by position and by name.
+            kind: its kind of arguments, for calls of which Dynamo says nothing.
+            frames: the functions of it; empty if that is not known.
+            compiled: by place among them, those that were compiled for it, with the guard that has failed.
+        """
+        wanted = {one for frame in frames for local in frame.locals.values() for one in local.identities()}
+        if wanted:
+            for one in gc.get_objects():
+                if id(one) in wanted:
+                    with suppress(TypeError):  # it cannot be referred to weakly
+                        self._objects[id(one)] = one
+        parts = []
+        for frame in frames:
+            scope = self._scope(call, frame)
+            parts.append((frame, Compiled(state_of(scope, frame.guards), frame.sizes)))
+        for place, failed in compiled.items():
+            frame = frames[place]
+            if failed is not None:
+                self._note(failed, frame)
+            self.frames.setdefault(frame.key, []).append(Compiled(frame.state, frame.sizes))
+        self.followed.append(Followed(parts, kind))
+        return self.followed[-1]
 
-    def _note(self, failed: "Failed") -> None:
+    def _scope(self, call: Call, frame: Frame) -> "_Scope":
+        """The local and global names of one function of a call."""
+        target, args, kwargs = call
+        leaves = dict(enumerate(pytree.tree_leaves((list(args), dict(kwargs)))))
+        leaves |= {TARGET: target, OWNER: getattr(target, "__self__", None)}
+        found = {name: reference.found(self._objects, leaves) for name, reference in frame.locals.items()}
+        known = {name: value for name, value in found.items() if value is not _MISSING}
+        if (frame.file, frame.line) == (self.file, self.line):
+            scope = _scope(target, args, kwargs)
+            return _Scope({**known, **scope.arguments}, scope.globals)
+        module = sys.modules.get(frame.module)
+        return _Scope(known, {} if module is None else vars(module))
+
+    def _note(self, failed: "Failed", compiled: Frame) -> None:
         guard, value, other, dimension = failed
         text = _in_pytorchs_words(guard, value, other, dimension)
         _, kind, what, number = guard_of(text)
-        file, line, code = self.file, self.line, None
+        file, line, code = compiled.file, compiled.line, None
         if isinstance(guard, Guard):
-            if self.dynamic is not False and kind != "learning_rate" and (dimension is not None or not guard.of_module):
-                self._varying.add((guard.name, dimension))
             if guard.of_module and kind == "value":
                 kind = "module_value"
+            if guard.kind == SHAPES:
+                kind, number = ("value", None) if dimension is None else ("size", dimension)
             if guard.file is not None and guard.line is not None:
                 file, line, code = guard.file, guard.line, guard.code
         key = kind, what, number, file, line
@@ -270,10 +532,10 @@ class CompiledKinds:
         found = known or Recompiled(
             file=file,
             line=line,
-            function=self.function,
+            function=compiled.function,
             code=code,
-            compiled_file=self.file,
-            compiled_line=self.line,
+            compiled_file=compiled.file,
+            compiled_line=compiled.line,
             kind=kind,
             value=shortened(what),
             dimension=number,
@@ -283,6 +545,11 @@ class CompiledKinds:
         self.recompilations[key] = replace(found, recompilations=found.recompilations + 1)
 
 
+def _alive(identities: Collection[int]) -> dict[int, Any]:
+    """Objects of this process by their identity, as far as they still exist."""
+    return {id(one): one for one in gc.get_objects() if id(one) in identities}
+
+
 class _OfTensor(NamedTuple):
     """What a guard compares of a tensor."""
 
@@ -290,37 +557,100 @@ class _OfTensor(NamedTuple):
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     marked: frozenset[int]
-    fixed_sizes: frozenset[int]
 
     @classmethod
     def from_tensor(cls, tensor: Tensor) -> "_OfTensor":
         marked = frozenset(part for name in _DYNAMIC for part in getattr(tensor, name, ()) or ())
-        fixed_sizes = frozenset(getattr(tensor, _STATIC, ()) or ())
-        strides = tuple(map(int, tensor.stride())) if tensor.layout is torch.strided else ()
-        fixed = tensor.dtype, str(tensor.device), tensor.requires_grad, tensor.dim(), tensor.layout
-        return cls(fixed, tuple(map(int, tensor.shape)), strides, marked, fixed_sizes)
+        strides = tuple(map(_number, tensor.stride())) if tensor.layout is torch.strided else ()
+        fixed = tensor.dtype, str(tensor.device), tensor.requires_grad, tensor.dim(), str(tensor.layout)
+        return cls(fixed, tuple(map(_number, tensor.shape)), strides, marked)
+
+    def difference(self, other: "_OfTensor", name: str, dynamic: Collection[str]) -> tuple[str, int | None] | None:
+        """What differs in another tensor, and in which dimension, but for dynamic sizes; `name` is the tensor's."""
+        if self.fixed != other.fixed:
+            return "fixed", None
+        is_dynamic = False
+        for dimension, (size, now) in enumerate(zip(self.sizes, other.sizes, strict=True)):
+            varies = f"{name}.size()[{dimension}]" in dynamic
+            is_dynamic = is_dynamic or varies
+            if (size != now and not varies) or (dimension in other.marked and dimension not in self.marked):
+                return "size", dimension
+        for dimension, (stride, now) in enumerate(zip(self.strides, other.strides, strict=True)):
+            if stride != now and not is_dynamic:
+                return "stride", dimension
+        return None
 
 
-def _reader(guard: Guard) -> Callable[[_Scope], Any]:
-    """A function that reads what a guard compares; it returns `_MISSING` where there is no such object."""
-    try:
-        expression = compile(guard.name, "<guard>", "eval")
-    except SyntaxError:
-        return lambda _scope: _MISSING
-
-    def read(scope: _Scope) -> Any:
-        names = {"L": scope.arguments, "G": scope.globals, "__builtins__": builtins}
-        try:
-            return _compared(guard.kind, eval(expression, names))
-        except Exception:  # the object is gone, or the name needs a function of Dynamo's
-            return _MISSING
-
-    return read
+def _number(size: Any) -> int:
+    """A size; of a dynamic one the value that it has in this call."""
+    node = getattr(size, "node", None)
+    return int(size if node is None else node.hint)
 
 
-def _compared(kind: str, value: Any) -> Any:
+def frame_of(code: CodeType, output: Any, *, graphs: int, arguments: Mapping[int, int]) -> Frame:
+    """What Dynamo says of a function that it has compiled.
+
+    Args:
+        code: the function's code.
+        output: Dynamo's `OutputGraph`.
+        graphs: how many graphs it makes.
+        arguments: by the identity of an argument of the call, its place.
+    """
+    guards = tuple(guards_of(output.guards))
+    scope = _Scope(output.local_scope, output.global_scope)
+    return Frame(
+        function=code.co_name,
+        file=trace_file_name(code.co_filename),
+        line=code.co_firstlineno,
+        module=str(output.global_scope.get("__name__", "")),
+        guards=guards,
+        sizes=DynamicSizes.of_shapes(output.shape_env),
+        state={guard: _sendable(value) for guard, value in state_of(scope, guards).items()},
+        graphs=graphs,
+        locals={
+            name: Reference.to_value(value, arguments)
+            for name, value in output.local_scope.items()
+            if not isinstance(value, int | float | str | NoneType)
+        },
+    )
+
+
+def fits(known: Sequence[Compiled], output: Any) -> tuple[bool, Failed | None]:
+    """Whether earlier compilations of a function do for this call, and the guard that keeps it from the latest one."""
+    scope = _Scope(output.local_scope, output.global_scope)
+    failed: Failed | None = None
+    for compiled in reversed(known):
+        difference = compiled.difference(state_of(scope, compiled.values), scope)
+        if difference is None:
+            return True, None
+        failed = failed or difference
+    return False, failed
+
+
+def state_of(scope: "_Scope", guards: Iterable[Guard | str]) -> dict[Guard | str, Any]:
+    """The values of guards and of the global settings, for one call."""
+    state = _global_state()
+    same: dict[int, str] = {}
+    pairs = set()
+    for guard in guards:
+        if isinstance(guard, str):
+            continue
+        value = scope.value_of(guard.name)
+        state[guard] = _MISSING if value is _MISSING else _compared(guard, value)
+        if guard.kind == _TENSOR and isinstance(value, Tensor):
+            first = same.setdefault(id(value), guard.name)
+            if first != guard.name:
+                pairs.add((first, guard.name))
+    state[ALIASES] = frozenset(pairs)
+    return state
+
+
+def _compared(guard: Guard, value: Any) -> Any:
+    kind = guard.kind
+    if kind in _CONTAINS:
+        return guard.key in value
     if kind == _TENSOR:
-        return _OfTensor.from_tensor(value) if isinstance(value, Tensor) else type(value)
+        return _OfTensor.from_tensor(value) if isinstance(value, Tensor) else _Identity(type(value))
     if kind in _LENGTHS:
         return len(value)
     if kind in _IDENTITIES:
@@ -328,7 +658,7 @@ def _compared(kind: str, value: Any) -> Any:
     if kind == _CLOSURE:
         return _Identity(getattr(value, "__code__", value))
     if kind == _TYPE:
-        return type(value)
+        return _Identity(type(value))
     if kind == _KEYS:
         return tuple(value)
     if kind == _PRESENT:
@@ -337,16 +667,32 @@ def _compared(kind: str, value: Any) -> Any:
 
 
 class _Identity:
-    """An object that equals itself alone, and is kept alive, so that its identity is not another one's later."""
+    """An object that equals itself alone.
 
-    def __init__(self, value: object) -> None:
+    It is kept alive, so that its identity is not another one's later, but for what another process has noted of it.
+    """
+
+    def __init__(self, value: object, identity: int | None = None) -> None:
         self.value = value
+        self.identity = id(value) if identity is None else identity
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
+        return isinstance(other, _Identity) and other.identity == self.identity
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return self.identity
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Identity, (None, self.identity)
+
+
+def _sendable(value: Any) -> Any:
+    """A value that another process can read; `_MISSING` for any other."""
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return _MISSING
+    return value
 
 
 def _global_state() -> dict[Guard | str, Any]:
@@ -364,21 +710,26 @@ def _global_state() -> dict[Guard | str, Any]:
 
 def _in_pytorchs_words(guard: Guard | str, value: Any, other: Any, dimension: int | None) -> str:
     """A failed guard as PyTorch writes it."""
+    if guard == ALIASES:
+        ((name, same), *_) = value ^ other
+        return f"{same} is {'' if value - other else 'not '}{name}"
     if isinstance(guard, str):
         return f"GLOBAL_STATE changed: {guard} "
     name = guard.name
     if isinstance(value, _OfTensor) and isinstance(other, _OfTensor):
         return f"tensor '{name}' {_tensor_words(value, other, dimension)}"
+    if guard.kind == SHAPES:
+        return name
+    if guard.kind in _CONTAINS:
+        return f"{'' if value else 'not '}___dict_contains({guard.key!r}, {name})"
     if guard.kind in _LENGTHS:
         return f"len({name}) == {value}"
     if guard.kind == _KEYS:
         return f"len({name}) == {len(value)}"
-    if guard.kind in (*_IDENTITIES, _CLOSURE):
-        return f"___check_obj_id({name}, {id(value.value)})"
-    if guard.kind in (_TYPE, _TENSOR):
-        return f"___check_type_id({name}, {id(value)})"
     if guard.kind == _PRESENT:
-        return f"{name} is not None"
+        return f"{name} is {'not ' if value else ''}None"
+    if isinstance(value, _Identity):
+        return f"___check_{'type' if guard.kind in (_TYPE, _TENSOR) else 'obj'}_id({name}, {value.identity})"
     return f"{name} is None" if value is None else f"{name} == {value!r}"
 
 

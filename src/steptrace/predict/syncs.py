@@ -181,7 +181,7 @@ class Syncs:
         self.compiles_modules = False
         self.originals: dict[tuple[Any, str], Any] = {}
         #: Their places by the kind of code and arguments.
-        self.kinds_of_code: dict[object, int] = {}
+        self.code_state: Any = None
         #: What each piece of code was compiled for, by its code object and settings.
         self.guarded_code: dict[object, CompiledKinds] = {}
         self._compiled_calls = 0

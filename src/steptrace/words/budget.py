@@ -1,4 +1,6 @@
-"""Budgets of syncs and graph breaks in words: what breaks one, what holds, and what a budget does not cover."""
+"""Budgets in words: what breaks one, what holds, and what a budget does not cover."""
+
+from collections.abc import Iterable
 
 from steptrace.documents.budget import (
     BranchAwaited,
@@ -7,11 +9,13 @@ from steptrace.documents.budget import (
     OverBudget,
     SyncsWithinBudget,
     TooManyBreaks,
+    TooManyRecompilations,
     TooManySyncs,
     UnknownBreaks,
+    UnknownRecompilations,
 )
 from steptrace.format import count, plural
-from steptrace.words.compiled import break_in_words, code_in_words
+from steptrace.words.compiled import break_in_words, code_in_words, recompiled_in_words
 from steptrace.words.prediction import awaited_in_words
 from steptrace.words.sites import site_in_words
 
@@ -30,18 +34,28 @@ def over_in_words(over: OverBudget) -> str:
                 f"{over.steps} were followed\n  next: --steps {branch.every}, or --allow {branch.place}"
             )
         case NothingCompiled():
-            return f"{over.program}: nothing is compiled\n  next: leave --breaks out, or add --gpu GPU --compile"
+            return f"{over.program}: nothing is compiled\n  next: leave {over.option} out, or add --gpu GPU --compile"
         case UnknownBreaks():
             unknown = plural(len(over.codes), "compiled code")
             return f"{over.program}: graph breaks of {unknown} not known{_places(over)}"
         case TooManyBreaks():
             return f"{over.program}: {plural(len(over.breaks), 'graph break')}, at most {over.most}{_places(over)}"
+        case UnknownRecompilations():
+            unknown = plural(len(over.codes), "compiled code")
+            return f"{over.program}: recompilations of {unknown} not known{_indented(map(code_in_words, over.codes))}"
+        case TooManyRecompilations():
+            times = plural(sum(guard.recompilations for guard in over.guards), "recompilation")
+            lines = [*map(code_in_words, over.limited), *map(recompiled_in_words, over.guards)]
+            return f"{over.program}: {times}, at most {over.most}{_indented(lines)}"
 
 
 def _places(over: UnknownBreaks | TooManyBreaks) -> str:
     """A line for each code that cannot be followed, and for each graph break."""
     codes = over.codes if isinstance(over, UnknownBreaks) else ()
-    lines = [*map(code_in_words, codes), *map(break_in_words, over.breaks)]
+    return _indented([*map(code_in_words, codes), *map(break_in_words, over.breaks)])
+
+
+def _indented(lines: Iterable[str]) -> str:
     return "".join(f"\n  {line.strip()}" for line in lines)
 
 
@@ -54,6 +68,11 @@ def syncs_within_in_words(within: SyncsWithinBudget) -> str:
 def breaks_within_in_words(most: int) -> str:
     """The line on a budget of graph breaks that all programs keep."""
     return f"within the budget: at most {plural(most, 'graph break')}"
+
+
+def recompilations_within_in_words(most: int) -> str:
+    """The line on a budget of recompilations that all programs keep."""
+    return f"within the budget: at most {plural(most, 'recompilation')}"
 
 
 def not_covered_in_words(awaited: BranchAwaited) -> str:

@@ -92,7 +92,7 @@ def code_in_words(code: CompiledCode) -> str:
         known = "runs uncompiled" if code.is_known else "kernels not known"
         return f"    {where}: {known}: {'' if code.unlowered is None else _UNLOWERED[code.unlowered]}{detail}"
     forward, backward = len(code.kernels.forward), len(code.kernels.backward)
-    graphs = f"{fmt.count(code.graphs)} {'graph' if code.graphs == 1 else 'graphs'}"
+    graphs = "the same graphs at another size" if code.shares_graphs else fmt.plural(code.graphs, "graph")
     kernels = f"{fmt.count(forward)} kernels forward" + (f", {fmt.count(backward)} backward" if backward else "")
     return f"    {where}: {graphs}, {kernels}"
 

@@ -6,9 +6,10 @@ from typing import Annotated, Final
 from steptrace.advice.compiled import against_recompilation
 from steptrace.documents.base import Document, field
 from steptrace.documents.compilation_rows import CompiledFunctionRow, RecompilationRow
-from steptrace.documents.compilations import GuardKind
+from steptrace.documents.compilations import GuardKind, Recompiled
 from steptrace.documents.finding import Source
-from steptrace.findings.rule import Match, Rule, Threshold, TraceFigures, Words, advise
+from steptrace.documents.variant import VariantResult
+from steptrace.findings.rule import BaseFigures, Match, Rule, Threshold, Words, advise, per_variant
 from steptrace.findings.window import Window
 from steptrace.format import duration, place, plural
 
@@ -31,14 +32,16 @@ class FailedGuard(Document, frozen=True, kw_only=True):
     recompilations: Annotated[int, field("How often it failed.")]
 
 
-class Figures(TraceFigures, frozen=True, kw_only=True):
+class Figures(BaseFigures, frozen=True, kw_only=True):
     """Recompilations of one function."""
 
     function: Annotated[str | None, field("Its name.")]
     file: Annotated[str | None, field("Its file.")]
     line: Annotated[int | None, field("The line that it begins at.")]
     compilations: Annotated[int, field("How often it was compiled.")]
-    compile_ns: Annotated[float, field("The time of these compilations.")]
+    compile_ns: Annotated[
+        float | None, field("The time of these compilations; null if they are predicted and not measured.")
+    ]
     limit_reached: Annotated[bool, field("Whether PyTorch stopped compiling it again.")]
     guards: Annotated[tuple[FailedGuard, ...], field("The guards that failed, the most frequent first.")]
 
@@ -50,7 +53,7 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
             continue
         yield Match(
             severity="warning" if function.limit_reached else "info",
-            figures=_figures(window, function, rows),
+            figures=_figures(function, rows),
             source=_source(function, rows),
         )
 
@@ -64,27 +67,58 @@ def _source(function: CompiledFunctionRow, rows: Sequence[RecompilationRow]) -> 
     return Source(file=first.file, line=first.line, function=first.function, code=first.code)
 
 
-def _figures(window: Window, function: CompiledFunctionRow, rows: Sequence[RecompilationRow]) -> Figures:
+def _figures(function: CompiledFunctionRow, rows: Sequence[RecompilationRow]) -> Figures:
     return Figures(
-        steps=window.steps,
-        step_ns=window.step_ns,
-        device_module=window.entry.device_module,
         function=function.function,
         file=function.file,
         line=function.line,
         compilations=function.compilations,
         compile_ns=function.compile_ns,
         limit_reached=function.limit_reached,
-        guards=tuple(
-            FailedGuard(kind=row.kind, guard=row.guard, file=row.file, line=row.line, recompilations=row.recompilations)
-            for row in rows[:_MOST_NAMED]
-        ),
+        guards=_guards(rows),
     )
+
+
+def _guards(rows: Sequence[RecompilationRow | Recompiled]) -> tuple[FailedGuard, ...]:
+    return tuple(
+        FailedGuard(kind=row.kind, guard=row.guard, file=row.file, line=row.line, recompilations=row.recompilations)
+        for row in rows[:_MOST_NAMED]
+    )
+
+
+def _find_predicted(variant: VariantResult) -> Iterator[Match[Figures]]:
+    if variant.compiled is None:
+        return
+    by_function: dict[tuple[str, int, str], list[Recompiled]] = {}
+    for row in variant.compiled.predicted_recompilations:
+        by_function.setdefault((row.compiled_file, row.compiled_line, row.function), []).append(row)
+    for (file, line, function), rows in by_function.items():
+        times = sum(row.recompilations for row in rows)
+        if times < _LEAST.value:
+            continue
+        rows.sort(key=lambda row: -row.recompilations)
+        yield Match(
+            severity="info",
+            figures=Figures(
+                function=function,
+                file=file,
+                line=line,
+                compilations=times + 1,
+                compile_ns=None,
+                limit_reached=False,
+                guards=_guards(rows),
+            ),
+            source=Source(file=rows[0].file, line=rows[0].line, function=function, code=rows[0].code),
+        )
 
 
 def _words(figures: Figures) -> Words:
     name = f"`{figures.function}` ({_place(figures.file, figures.line)})"
-    claim = f"{name} was compiled {plural(figures.compilations, 'time')}, which took {duration(figures.compile_ns)}"
+    times = plural(figures.compilations, "time")
+    if figures.compile_ns is None:
+        claim = f"{name} is compiled {times}, by prediction"
+    else:
+        claim = f"{name} was compiled {times}, which took {duration(figures.compile_ns)}"
     if figures.limit_reached:
         claim += "; then PyTorch's limit was reached, and calls with other arguments run uncompiled"
     evidence = tuple(
@@ -108,8 +142,10 @@ RULE: Rule[Figures] = Rule(
     told_apart_by=("function", "file", "line"),
     words=_words,
     in_trace=_find,
+    in_study=per_variant(_find_predicted),
     condition="torch.compile compiled a function again at least {least} times, or its limit of recompilations was "
-    "reached, by the record beside the trace; a warning where the limit was reached",
+    "reached, by the record beside the trace, or by the prediction where no run compiled anything; a warning where the "
+    "limit was reached",
     thresholds={"least": _LEAST},
     advice=advise("Keep what the guard looks at the same from call to call."),
     counter_check="Run more steps: recompilations that stop in the warm-up cost only the start. TORCH_LOGS=recompiles "

@@ -1,0 +1,185 @@
+"""Graphs and recompilations that are predicted are those of PyTorch itself, on the CPU, for the same program."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo import graph_break, mark_dynamic, mark_static
+
+from steptrace.predict import Prediction, captured, predict_syncs
+from steptrace.torch_names import release_of
+
+pytestmark = pytest.mark.skipif(
+    release_of(torch.__version__) < captured._OLDEST, reason="following compiled code takes PyTorch 2.13"
+)
+#: A program, for a device and a form of `torch.compile`.
+Program = Callable[[str, Any], object]
+
+
+@pytest.fixture(autouse=True)
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only Dynamo is needed."""
+    monkeypatch.setattr(captured, "launches_of", lambda *_, **__: [])
+
+
+def sizes(
+    device: str,
+    compiled: Any,
+    *,
+    function: Callable[[Tensor], Tensor],
+    shapes: Sequence[Sequence[int]],
+    mark: Callable[[Tensor], None] = lambda _: None,
+    **options: Any,
+) -> None:
+    """Calls a function of a tensor for each of these shapes; `mark` marks the first."""
+    run = compiled(function, **options)
+    for place, shape in enumerate(shapes):
+        x = torch.ones(*shape, device=device)
+        if not place:
+            mark(x)
+        run(x)
+
+
+def numbers(device: str, compiled: Any, *, given: Sequence[object], **options: Any) -> None:
+    run = compiled(lambda x, number: x * number, **options)
+    for number in given:
+        run(torch.ones(3, device=device), number)
+
+
+def small_or_large(x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] > 8 else x * 3
+
+
+def broken(x: Tensor) -> Tensor:
+    doubled = x * 2
+    graph_break()
+    return doubled + 1
+
+
+def aliases(device: str, compiled: Any) -> None:
+    """Two tensors, the same one twice, and the two again."""
+    run = compiled(lambda a, b: a + b)
+    x, y = (torch.ones(3, device=device) for _ in range(2))
+    for other in (y, x, y):
+        run(x, other)
+
+
+def summed(given: dict[str, Tensor]) -> Tensor:
+    total = given["a"] * 2
+    if "b" in given:
+        total = total + given["b"]
+    return total
+
+
+def contents(device: str, compiled: Any) -> None:
+    run, x = compiled(summed), torch.ones(3, device=device)
+    for given in ({"a": x}, {"a": x, "b": x + 1}, {"a": x}):
+        run(given)
+
+
+class _Wide(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y.relu()
+
+
+def widths(device: str, compiled: Any) -> None:
+    for width in (4, 5, 6):
+        compiled(_Wide(width).to(device))(torch.ones(2, width, device=device))
+
+
+_rate = 1.0
+
+
+def behind_a_break(device: str, compiled: Any) -> None:
+    """A global that is read only behind a graph break."""
+    global _rate
+
+    def scaled(x: Tensor) -> Tensor:
+        y = x * 2
+        graph_break()
+        return y * _rate
+
+    run = compiled(scaled)
+    for _rate in (1.0, 2.0, 1.0):
+        run(torch.ones(3, device=device))
+
+
+def optimizer(device: str, compiled: Any, *, rate: Any, form: str) -> None:
+    """Steps of AdamW as PyTorch's recipe compiles them, with a scheduler."""
+    model = nn.Linear(4, 4).to(device)
+    adam = torch.optim.AdamW(model.parameters(), rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda epoch: 0.9**epoch)
+    step = compiled(adam.step if form == "method" else lambda: adam.step(), fullgraph=False)
+    for _ in range(4):
+        model(torch.ones(2, 4, device=device)).sum().backward()
+        step()
+        schedule.step()
+        adam.zero_grad()
+
+
+ROWS: Sequence[Sequence[int]] = ((8, 4), (9, 4), (10, 4))
+DOUBLE = partial(sizes, function=lambda x: x * 2)
+
+
+@pytest.mark.parametrize(
+    ("program", "recompilations"),
+    [
+        (partial(DOUBLE, shapes=ROWS), 1),
+        (partial(DOUBLE, shapes=ROWS, dynamic=True), 0),
+        (partial(DOUBLE, shapes=ROWS, dynamic=False), 2),
+        (partial(DOUBLE, shapes=ROWS, mark=lambda x: mark_dynamic(x, 0)), 0),
+        (partial(DOUBLE, shapes=ROWS, dynamic=True, mark=lambda x: mark_static(x, 0)), 1),
+        (partial(DOUBLE, shapes=((8, 4), (1, 4), (9, 4), (1, 4))), 2),
+        (partial(DOUBLE, shapes=((4, 4), (5, 5), (6, 7)), dynamic=True), 1),
+        (partial(sizes, function=small_or_large, shapes=((4,), (5,), (6,), (9,), (12,), (7,))), 2),
+        (partial(sizes, function=broken, shapes=ROWS), 2),
+        (partial(numbers, given=(2, 3, 4)), 1),
+        (partial(numbers, given=(2, 3, 4), dynamic=False), 2),
+        (partial(numbers, given=(2.0, 3.0, 4.0)), 1),
+        (aliases, 1),
+        (contents, 1),
+        (widths, 2),
+        (behind_a_break, 1),
+        (partial(optimizer, rate=1e-3, form="function"), 1),
+        (partial(optimizer, rate=1e-3, form="method"), 1),
+    ],
+)
+def test_graphs_and_recompilations_are_pytorchs_own(program: Program, recompilations: int) -> None:
+    graphs = []
+
+    def backend(graph: Any, _inputs: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    program("cpu", partial(torch.compile, backend=backend))
+    torch._dynamo.reset()
+    with predict_syncs(follow_compiled=True) as syncs:
+        program("cuda", torch.compile)
+        compiled = Prediction.so_far(syncs).compiled
+    assert all(code.unlowered in (None, "no_operators") for code in compiled.codes)
+    assert (sum(code.graphs for code in compiled.codes), compiled.recompilations) == (len(graphs), recompilations)
+
+
+def test_kernels_for_another_size_share_the_graphs() -> None:
+    with predict_syncs(follow_compiled=True) as syncs:
+        DOUBLE("cuda", torch.compile, shapes=ROWS, dynamic=True)
+        codes = Prediction.so_far(syncs).compiled.codes
+    assert [(code.graphs, code.shares_graphs) for code in codes] == [(1, False), (0, True), (0, True)]
+
+
+def test_a_graph_break_ends_the_program_that_asks_for_one_graph() -> None:
+    with predict_syncs(follow_compiled=True) as syncs:
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"(?s)graph_break.*test_compiled_counts.py\", line"):
+            torch.compile(broken, fullgraph=True)(torch.ones(3, device="cuda"))
+        (code,) = Prediction.so_far(syncs).compiled.codes
+    assert code.fullgraph
+    assert [found.code for found in code.breaks] == ["graph_break()"]
