@@ -21,6 +21,7 @@ from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 from steptrace.trace.read import read_raw
 from steptrace.words.notes import note_text
+from steptrace.words.quality import warning
 
 MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -631,3 +632,45 @@ def test_times_that_cannot_be_read_are_not_blamed_on_the_schedule(tmp_path: Path
 )
 def test_directions_of_copies_by_name(name: str, direction: str | None) -> None:
     assert names.copy_direction(name) == direction
+
+
+def test_work_in_a_category_that_is_not_read_is_not_blamed_on_the_profiler() -> None:
+    builder = TraceBuilder()
+    for k in range(5):
+        builder.kernel(k * 1_000, k * 1_000 + 2_000, 900)
+    for event in builder.events:
+        if event["cat"] == "kernel":
+            event["cat"] = "concurrent_kernel"
+    (check,) = (c for c in builder.summary().quality.checks if c.check == "kernel_launches_with_work")
+    assert (check.wrong, check.figures["unread"]) == (5, 5)
+    assert "not read" in warning(check)
+    assert "profile again" not in warning(check)
+
+
+@pytest.mark.parametrize("category", ["hpu_op", "cuda_runtime,async", "foo"])
+def test_events_that_were_not_read_leave_syncs_unmeasured(category: str) -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 1_000)
+    builder.add(category, "synchronize", 100, 500)
+    syncs = builder.summary().syncs
+    assert (syncs.count, syncs.per_step) == (None, None)
+
+
+@pytest.mark.parametrize("lost", ["calls", "correlations"])
+def test_operators_without_a_known_launch_are_not_placed_on_the_host(lost: str) -> None:
+    builder = TraceBuilder()
+    for step in range(3):
+        builder.step(step, step * MS, MS)
+        for k in range(4):
+            ts = step * MS + k * 200_000
+            builder.op("aten::mm", ts, 190_000)
+            builder.kernel(ts + 5_000, ts + 100_000, 80_000)
+    if lost == "calls":
+        builder.events = [event for event in builder.events if event["cat"] != "cuda_runtime"]
+    for event in builder.events:
+        if event["cat"] == "kernel":
+            event["args"].pop("correlation")
+    entry = builder.summary()
+    assert not entry.placement
+    assert "operators_on_host" not in {found.rule for found in entry.findings}
+    assert entry.gpu.busy_ns == 12 * 80_000

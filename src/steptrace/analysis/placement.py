@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.activity import launches_known
 from steptrace.analysis.common.gaps import loader_spans
 from steptrace.analysis.common.registry import table_part
 from steptrace.documents.subjects.placement import LONG_NS, Placement
@@ -116,9 +117,12 @@ def computes_something(name: str) -> bool:
 @table_part("placement")
 @once
 def placement(trace: Trace) -> pd.DataFrame:
-    """The operators of the steps by side (table `placement`); of a trace without steps all operators."""
+    """The operators of the steps by side (table `placement`); of a trace without steps all operators.
+
+    Where launches are missing, operators without one need not be on the host: there are no rows.
+    """
     ops = trace.ops
-    if trace.device is None or not len(ops):
+    if trace.device is None or not len(ops) or not launches_known(trace):
         return frame_of(Placement)
     is_own = map_names(ops["name"], is_own_operator)
     parent = row_numbers(ops["parent"])

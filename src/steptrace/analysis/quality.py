@@ -9,7 +9,7 @@ import pandas as pd
 from msgspec.structs import replace
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import left_over
+from steptrace.analysis.common.activity import LAUNCH_COVERAGE, left_over
 from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.registry import part, table
@@ -30,9 +30,6 @@ from steptrace.trace.names import (
 from steptrace.trace.records import LOST_SHARE, captured
 from steptrace.words import quality as words
 from steptrace.words.notes import trace_warnings
-
-#: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
-LAUNCH_COVERAGE = 0.95
 
 #: From this share of activities or operators that are wrong a check warns.
 WRONG_SHARE = 0.01
@@ -163,8 +160,11 @@ def _lost(trace: Trace) -> list[QualityCheck]:
     records = trace.meta.records
     lost_of = {lost.launch: lost for lost in records.lost}
     kinds = Counter(trace.launches["name"].map(launch_kind).dropna()) if len(trace.launches) else Counter[str]()
-    notes = (note.figures for note in trace.meta.notes if note.code == "impossible_events")
-    impossible = sum(figures["events"] for figures in notes if figures["kind"] == "gpu")
+    notes = trace.meta.notes
+    impossible = sum(
+        note.figures["events"] for note in notes if note.code == "impossible_events" and note.figures["kind"] == "gpu"
+    )
+    unread = sum(note.figures["events"] for note in notes if note.code == "events_not_read")
     checks = []
     for launch, code in _LOST_CHECKS.items():
         if (lost := lost_of.get(launch)) is not None:
@@ -179,6 +179,7 @@ def _lost(trace: Trace) -> list[QualityCheck]:
                     left_out=[step.index for step in records.left_out],
                     measured=records.whole,
                     impossible=impossible,
+                    unread=unread,
                     module=device_module(trace.meta.runtimes),
                 )
             )

@@ -163,8 +163,9 @@ def were_recorded(trace: Trace) -> bool:
     if not trace.meta.records.calls_whole:
         return False
     known = all(map(is_known_runtime, trace.meta.runtimes))
-    if len(trace.launches) == 0:
-        return len(trace.kernels) == 0 and known
+    if len(trace.launches) == 0:  # calls may be among the events that were not read
+        unread = any(note.code == "events_not_read" for note in trace.meta.notes)
+        return len(trace.kernels) == 0 and known and not unread
     return len(trace.syncs) > 0 or known
 
 

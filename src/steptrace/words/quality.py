@@ -116,6 +116,7 @@ def _launches_with_work(launch: str) -> Callable[..., str]:
         measured: bool = True,
         module: str = "",  # noqa: ARG001 - the remedy names it
         impossible: int = 0,  # noqa: ARG001 - the remedy asks for it
+        unread: int = 0,  # noqa: ARG001 - the remedy asks for it
     ) -> str:
         if place is None:
             return "all have their GPU activity"
@@ -277,4 +278,6 @@ def _remedy(check: "CheckCode", wrong: int, total: int, figures: Mapping[str, An
         text = _GRAPHS_LOST if is_of_graphs else _WHERE_LOST[place]
         if figures.get("impossible", 0) >= wrong:
             text = _IMPOSSIBLE
+        elif figures.get("unread", 0) >= wrong:
+            text = "they may be among the events that were not read"
     return None if text is None else text.replace("{module}", figures.get("module", ""))

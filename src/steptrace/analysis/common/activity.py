@@ -5,6 +5,7 @@ activities, so that concurrent work on several streams counts once.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from steptrace import intervals
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import spans_of, start_end
 from steptrace.trace.model import Trace, launched_at, once
+
+#: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
+LAUNCH_COVERAGE: Final = 0.95
 
 
 @dataclass(frozen=True)
@@ -103,3 +107,10 @@ def _blocks_in_time(trace: Trace) -> tuple[Ints, NDArray[np.float64]] | None:
     edges, place = np.unique(times, return_inverse=True)
     # Rounded: floats added and subtracted again must leave exactly 0.
     return edges, np.minimum(np.round(np.cumsum(np.bincount(place, weights=change)), 9), 1.0)[:-1]
+
+
+def launches_known(trace: Trace) -> bool:
+    """Whether it is known which operators put work on the analysed GPU: nearly all of its work has a launch."""
+    of_steps = (trace.kernels["device"] == trace.device).to_numpy() & ~left_over(trace)
+    linked = trace.kernels["launch"].notna().to_numpy()[of_steps]
+    return trace.meta.records.calls_whole and bool(linked.sum() >= LAUNCH_COVERAGE * len(linked))
