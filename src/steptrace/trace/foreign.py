@@ -34,6 +34,7 @@ _BEGINNINGS: Final[tuple[tuple[bytes, Foreign], ...]] = (
     *((b"\x80" + bytes([version]), _PICKLE) for version in range(2, 6)),
     (b"SQLite format 3\0", Foreign("a database (SQLite), such as Nsight Systems exports", _RECORD)),
     (b"\x28\xb5\x2f\xfd", Foreign("a file packed with zstd", _PACKED)),
+    (b"\x04\x22\x4d\x18", Foreign("a file packed with lz4", _PACKED)),
     (b"\xfd7zXZ\0", Foreign("a file packed with xz", _PACKED)),
     (b"BZh", Foreign("a file packed with bzip2", _PACKED)),
     (b"7z\xbc\xaf\x27\x1c", Foreign("a 7-Zip archive", _PACKED)),

@@ -84,6 +84,8 @@ def _per_step(syncs: SyncFacts, per_step: float) -> str:
     counts = syncs.in_steps
     if not counts:
         return f"{fmt.plural(per_step, 'sync')} per step"
+    if sum(counts) == 1:
+        return f"1 sync in {len(counts)} profiled steps"
     each = f"{min(counts)} to {max(counts)}" if len(counts) > _MOST_COUNTS else fmt.enumeration([*map(str, counts)])
     return f"{fmt.plural(round(per_step, 2), 'sync')} per step on average ({each} in the profiled steps)"
 
