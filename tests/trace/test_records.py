@@ -511,3 +511,41 @@ def test_calls_that_the_profiler_lost_are_noticed_by_the_work_that_they_launched
 def test_steps_whose_launches_lost_their_work_did_launch_some() -> None:
     entry = _training(6, lambda step, _: step > 0, call="hipGraphLaunch").summary()
     assert "steps_with_work" not in {check.check for check in entry.quality.checks if check.warns}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kept"),
+    [
+        ([0, 1, 5, 6, 7], [5, 6, 7]),
+        ([0, 1, 2, 5, 6], [0, 1, 2]),
+        ([0, 1, 0, 1, 2], [0, 1, 2]),
+    ],
+)
+@pytest.mark.parametrize("gpu", [True, False])
+def test_the_longest_run_of_steps_without_a_gap_counts(numbers: list[int], kept: list[int], *, gpu: bool) -> None:
+    """As of two windows of a profiler in one file: nobody recorded what is between them."""
+    before_gap = 5 - len(kept) if numbers[-1] == kept[-1] and numbers[:3] != kept else len(kept)
+    builder = TraceBuilder()
+    for place, number in enumerate(numbers):
+        ts = place * STEP + 20 * STEP * (place >= before_gap)
+        builder.step(number, ts, STEP)
+        builder.op("aten::mm", ts, 500_000)
+        if gpu:
+            builder.kernel(ts + 5_000, ts + 10_000, 700_000)
+    entry = builder.summary()
+    assert [step.index for step in entry.steps] == kept
+    assert len(entry.quality.left_out) == 2
+    overview = entry.overview
+    assert overview is not None
+    assert (overview.window_ns, overview.step_ns) == (3 * STEP, STEP)
+    assert entry.gpu_busy_pct == (pytest.approx(70) if gpu else None)
+    (check,) = (check for check in entry.quality.checks if check.check == "step_numbers")
+    assert (check.warns, check.figures["numbers"]) == (True, numbers)
+
+
+def test_steps_whose_numbers_jump_without_a_gap_all_count() -> None:
+    builder = TraceBuilder()
+    for place, number in enumerate([3, 4, 5, 13, 14]):
+        builder.step(number, place * STEP, STEP - 10_000)
+        builder.kernel(place * STEP + 5_000, place * STEP + 10_000, 700_000)
+    assert [step.index for step in builder.summary().steps] == [3, 4, 5, 13, 14]

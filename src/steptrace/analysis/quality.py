@@ -248,10 +248,14 @@ def _devices(trace: Trace) -> QualityCheck:
 
 
 def _numbering(trace: Trace) -> QualityCheck:
-    index = trace.steps["index"].to_numpy()
+    records = trace.meta.records
+    marks = [(step.start_ns, step.index) for step in records.left_out]
+    marks += zip(trace.steps["ts"].tolist(), trace.steps["index"].tolist(), strict=True)
+    index = np.array([number for _, number in sorted(marks)], dtype=np.int64)
     jumps = int((np.diff(index) != 1).sum())
     numbers = [int(number) for number in index] if jumps else []
-    return _check("step_numbers", jumps, len(index), warns=jumps > 0, numbers=numbers)
+    left_out = [step.index for step in records.left_out] if records.gaps else []
+    return _check("step_numbers", jumps, len(index), warns=jumps > 0, numbers=numbers, left_out=left_out)
 
 
 def _follow(trace: Trace) -> QualityCheck:

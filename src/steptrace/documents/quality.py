@@ -45,7 +45,7 @@ class LostRecords(Document, frozen=True):
     partly: Annotated[int, field("Of those without, graph launches that have a part of their work.")] = 0
 
 
-@described("A step that no figure counts, since records of its GPU work are missing.")
+@described("A step that no figure counts: records of it are missing, or steps between it and those that count.")
 class LeftOutStep(Document, frozen=True):
     index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
     start_ns: Annotated[int, field("Start.")]
@@ -115,7 +115,7 @@ class Quality(Document, frozen=True):
         ),
     ] = None
     lost: Annotated[tuple[LostRecords, ...], field("Launches whose GPU work is missing.", kind="first")] = ()
-    left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that.", kind="first")] = ()
+    left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that, or for a gap.", kind="first")] = ()
     cut: Annotated[tuple[CutEnd, ...], field("Activities whose end was cut.", kind="first")] = ()
     cut_starts: Annotated[tuple[CutEnd, ...], field("Activities whose start was cut.", kind="first")] = ()
     notes: Annotated[

@@ -132,8 +132,9 @@ def _recorded_steps(
     partly = records.partly_lost(calls, gpu, launch, names, call_step)
     lost = records.lost_launches(calls, gpu, launch, names) | partly
     gpu_step = step_of(gpu["ts"], steps)
-    alone = records.without_call(calls, gpu, launch, call_step, gpu_step, len(steps))
-    if not lost.any() and not alone.any():
+    alone, alone_step = records.without_call(calls, gpu, launch, call_step, gpu_step, len(steps))
+    gaps = int(records.gaps_before(steps).sum())
+    if not lost.any() and not alone.any() and not gaps:
         return steps, records.Records()
     kept, whole = slice(0, len(steps)), not lost.any()
     calls_whole = bool(alone.sum() <= records.LOST_SHARE * len(alone))
@@ -141,7 +142,7 @@ def _recorded_steps(
         found = False
         # Where calls are missing here and there, those that wait may be missing in any step.
         if not calls_whole and records.place_of(alone) != "scattered":
-            unlaunched = np.bincount(gpu_step[alone & (gpu_step >= 0)], minlength=len(steps))
+            unlaunched = np.bincount(alone_step[alone], minlength=len(steps))
             kept, found = records.complete_steps(steps, call_step, lost, launches, unlaunched)
             calls_whole, whole = found, found
         if not found:  # figures of the GPU do not need the calls
@@ -153,7 +154,8 @@ def _recorded_steps(
         lost=tuple(records.lost_records(calls, names, lost, launches, partly)),
         left_out=tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy()),
         without_call=int(alone.sum()),
-        whole=whole and len(gpu["ts"]) > 0,
+        gaps=gaps,
+        whole=whole and (len(gpu["ts"]) > 0 or not lost.any()),
         calls_whole=calls_whole,
     )
 

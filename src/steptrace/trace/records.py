@@ -62,7 +62,8 @@ _TIMES_LONGER: Final = 100
 class Records(NamedTuple):
     """Missing and corrected records.
 
-    `without_call` is the number of the GPU's activities whose call is missing. `whole` says whether the GPU's figures
+    `without_call` is the number of the GPU's activities whose call is missing, `gaps` that of the places between steps
+    where others are missing. `whole` says whether the GPU's figures
     can be computed, `calls_whole` whether those of the host's calls can.
     """
 
@@ -71,6 +72,7 @@ class Records(NamedTuple):
     cut: tuple[CutEnd, ...] = ()
     starts: tuple[CutEnd, ...] = ()
     without_call: int = 0
+    gaps: int = 0
     whole: bool = True
     calls_whole: bool = True
 
@@ -104,12 +106,17 @@ def lost_launches(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index) -
     return lost if int(lost.sum()) > unlinked else np.zeros(len(lost), dtype=bool)
 
 
-def without_call(calls: Columns, gpu: Columns, launch: Ints, call_step: Ints, gpu_step: Ints, steps: int) -> Mask:
+def without_call(
+    calls: Columns, gpu: Columns, launch: Ints, call_step: Ints, gpu_step: Ints, steps: int
+) -> tuple[Mask, Ints]:
     """A mask of the GPU's activities whose call the profiler has lost, so that calls that wait may be lost as well.
 
     Some calls are not recorded at all, and work at the start was launched before the recording. So a call is lost if
-    other runs of the kernel have theirs, and either it came after the first recorded one, by its number, or none is
-    recorded in the whole step, while others have some.
+    other runs of the kernel have theirs, and either the work is neither older than all recorded calls, by its number,
+    nor begins before all work with a call, or no call is recorded in the whole step, while others have some.
+
+    The second value is the step of each such call: the one in which the work begins, or the nearest one that the
+    numbers of the calls allow; -1 without steps.
 
     Args:
         calls: the calls into the runtime.
@@ -120,14 +127,26 @@ def without_call(calls: Columns, gpu: Columns, launch: Ints, call_step: Ints, gp
         steps: how many steps there are.
     """
     alone = launch < 0
+    step = np.full(len(launch), -1, dtype=np.int64)
     if not alone.any() or alone.all():
-        return np.zeros(len(launch), dtype=bool)
-    others_have = np.isin(gpu["name"], np.unique(gpu["name"][~alone]))
-    lost: Mask = gpu["correlation"] > calls["correlation"][calls["correlation"] > 0].min(initial=np.iinfo(np.int64).max)
+        return np.zeros(len(launch), dtype=bool), step
+    numbered = np.unique(launch[~alone])
+    numbered = numbered[call_step[numbered] >= 0] if steps else numbered
+    numbered = numbered[np.argsort(calls["correlation"][numbered], kind="stable")]
+    place = np.searchsorted(calls["correlation"][numbered], gpu["correlation"])
+    begun = np.zeros(len(launch), dtype=bool)
+    for device in np.unique(gpu["device"][~alone]):
+        here = gpu["device"] == device
+        begun |= here & (gpu["ts"] >= gpu["ts"][here & ~alone].min())
+    oldest = calls["correlation"][calls["correlation"] > 0].min(initial=np.iinfo(np.int64).max)
+    lost: Mask = begun & (gpu["correlation"] > oldest)
     in_step = np.bincount(call_step[call_step >= 0], minlength=steps)
     if in_step.any():
         lost |= (gpu_step >= 0) & (in_step[np.maximum(gpu_step, 0)] == 0)
-    return lost & alone & others_have
+        order = np.concatenate([[0], call_step[numbered], [steps - 1]])
+        earliest, latest = np.sort([order[place], order[place + 1]], axis=0)
+        step = np.clip(np.where(gpu_step >= 0, gpu_step, latest), earliest, latest)
+    return lost & alone & np.isin(gpu["name"], np.unique(gpu["name"][~alone])), step
 
 
 def partly_lost(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index, step: Ints) -> Mask:
@@ -202,12 +221,26 @@ def captured(ts: Ints, codes: NDArray[Any], names: pd.Index) -> Mask:
     return inside
 
 
+def gaps_before(steps: pd.DataFrame) -> Mask:
+    """A mask of the steps before which others are missing: their numbers jump, and time of half a step or more passes.
+
+    The time in between is in no step, and need not have been recorded: two windows of a profiler in one file.
+    """
+    index, start = steps["index"].to_numpy(), steps["ts"].to_numpy()
+    length = steps["host_dur"].to_numpy()
+    gap = np.zeros(len(steps), dtype=bool)
+    if len(steps) > 1:
+        ended = np.maximum.accumulate(start + length)[:-1]
+        gap[1:] = (np.diff(index) != 1) & (2 * (start[1:] - ended) > np.median(length))
+    return gap
+
+
 def complete_steps(
     steps: pd.DataFrame, call_step: Ints, lost: Mask, launches: Mask, unlaunched: Ints | None = None
 ) -> tuple[slice, bool]:
     """The run of steps without lost records that has most steps with launches, and True; of several the first.
 
-    If there is no such step, it returns all steps and False.
+    A run has no gap (`gaps_before`). If there is no such step, it returns all steps and False.
 
     Args:
         steps: the steps, in order of time.
@@ -222,9 +255,11 @@ def complete_steps(
     complete = lost_of_step <= LOST_SHARE * of_step
     if unlaunched is not None:
         complete &= unlaunched <= LOST_SHARE * (of_step + unlaunched)
-    with_work = np.concatenate([[0], np.cumsum(complete & (of_step > 0))])
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], complete.astype(np.int8), [0]])))
-    first, stop = edges[::2], edges[1::2]
+    has_work = of_step > 0 if of_step.any() else np.ones(count, dtype=bool)
+    with_work = np.concatenate([[0], np.cumsum(complete & has_work)])
+    joined = complete[1:] & complete[:-1] & ~gaps_before(steps)[1:]
+    first = np.flatnonzero(complete & ~np.append(False, joined))
+    stop = np.flatnonzero(complete & ~np.append(joined, False)) + 1
     sizes = with_work[stop] - with_work[first]
     if not sizes.any():
         return slice(0, count), False

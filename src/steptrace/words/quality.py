@@ -191,10 +191,16 @@ def _communication(wrong: int, _of: int, *, ranks: int) -> str:
     return f"{text} without communication: no kernel's name is known as a collective's, so its time counts as compute"
 
 
-def _step_numbers(wrong: int, total: int, *, numbers: Sequence[int]) -> str:
+def _step_numbers(wrong: int, total: int, *, numbers: Sequence[int], left_out: Sequence[int] = ()) -> str:
     if not wrong:
         return fmt.plural(total, "step")
-    return f"steps are not numbered one after the other: {', '.join(map(str, numbers))}"
+    text = f"steps are not numbered one after the other: {', '.join(map(str, numbers))}"
+    if not left_out:
+        return text
+    steps = f"{fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
+    return (
+        f"{text}; time between them is in no step, so figures are of the longest run without a gap; left out: {steps}"
+    )
 
 
 def _steps_in_turn(wrong: int, total: int, *, spans_ns: int, twice_ns: int, window_ns: int) -> str:
