@@ -1,5 +1,7 @@
 """A Python whose programs begin with PyTorch imported: 0.1 s of processor time each instead of 2.
 
+Or with other modules imported.
+
     `python` (a client) -> server, which has imported PyTorch -> a fork that waits -> a fork that is the program
 
 The client hands arguments, environment, folder and open files to the server, passes signals on to the program, and ends
@@ -31,15 +33,16 @@ from typing import Any, NoReturn
 import psutil
 
 #: `torch._dynamo` is what the first optimizer of a process imports.
-IMPORTED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torch.profiler", "torch.utils.data")
+TORCH = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torch.profiler", "torch.utils.data")
 #: Variables that an interpreter or a library reads as it starts: where they are not the server's, nothing is forked.
-READ_EARLY = ("OMP_", "MKL_", "KMP_", "LD_", "FAKECUDA_", "TRITON_", "PYTHON")
+READ_EARLY = ("LD_", "PYTHON")
+READ_BY_TORCH = ("OMP_", "MKL_", "KMP_", "FAKECUDA_", "TRITON_")
 READ_LATE = ("PYTHONPATH", "PYTHONUNBUFFERED")
 PYTHON = sys.executable
 _CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 arguments, environment = sys.argv[1:], dict(os.environ)
-early = {{n: v for n, v in environment.items() if n.startswith({READ_EARLY}) and n not in {READ_LATE}}}
+early = {{n: v for n, v in environment.items() if n.startswith({read_early}) and n not in {READ_LATE}}}
 if early != {early} or not arguments or arguments[0][0] == "-" and arguments[0] not in ("-m", "-c", "-u"):
     os.execv({python!r}, [{python!r}, *arguments])
 files = [int(n) for n in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + n)]
@@ -56,33 +59,38 @@ code < 0 and os.kill(os.getpid(), -code)
 os._exit(code & 255)
 """
 _PR_SET_CHILD_SUBREAPER = 36
-_servers: dict[int, int] = {}
+_servers: dict[str, int] = {}
 
 
-def executable(file: Path) -> Path:
-    """Make an executable of `file`, in the place of `python`, for programs of this process."""
-    address = f"\0steptrace-forked-python-{os.getpid()}"
-    if os.getpid() not in _servers:
-        ends, _servers[os.getpid()] = os.pipe()  # closed by this process's end
+def executable(file: Path, imported: Sequence[str] = TORCH) -> Path:
+    """Make an executable of `file`, in the place of `python`, for programs of this process.
+
+    `imported`: the modules with which they begin.
+    """
+    read_early = READ_EARLY + READ_BY_TORCH if "torch" in imported else READ_EARLY
+    address = f"\0steptrace-forked-python-{os.getpid()}-{'-'.join(imported)}"[:100]
+    if address not in _servers:
+        ends, _servers[address] = os.pipe()  # closed by this process's end
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as clients:
             clients.bind(address)
             clients.listen(64)
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # or the server would be a child of this one
             passed = [clients.fileno(), ends]
-            subprocess.run(["setsid", "--fork", PYTHON, __file__, *map(str, passed)], pass_fds=passed, check=True)
+            server = [PYTHON, __file__, *map(str, passed), *imported]
+            subprocess.run(["setsid", "--fork", *server], pass_fds=passed, check=True)
         os.close(ends)
-    early = {n: v for n, v in os.environ.items() if n.startswith(READ_EARLY) and n not in READ_LATE}
-    file.write_text(_CLIENT.format(python=PYTHON, early=early, address=address, **globals()))
+    early = {n: v for n, v in os.environ.items() if n.startswith(read_early) and n not in READ_LATE}
+    file.write_text(_CLIENT.format(python=PYTHON, early=early, read_early=read_early, address=address, **globals()))
     file.chmod(0o755)
     return file
 
 
-def _serve(clients: socket.socket, ends: int) -> None:
-    for name in IMPORTED:
+def _serve(clients: socket.socket, ends: int, imported: Sequence[str]) -> None:
+    for name in imported:
         importlib.import_module(name)
     global _path, _finders
     _path = [entry for entry in sys.path[1:] if entry not in _named_path()]
-    _finders = [_Imported(sys.modules["torch"]), *sys.meta_path]
+    _finders = [*([_Imported(sys.modules["torch"])] if "torch" in sys.modules else []), *sys.meta_path]
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -134,6 +142,7 @@ def _become(call: dict[str, Any], files: Sequence[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(call["environment"])
     sys.executable = call["python"]
+    sys.orig_argv = [sys.executable, *call["arguments"]]
     code = 0
     try:
         _run([word for place, word in enumerate(call["arguments"]) if (place, word) != (0, "-u")])
@@ -192,4 +201,6 @@ class _Imported:
 
 if __name__ == "__main__":
     # By its name, so that no program finds this module in the place of its own.
-    importlib.import_module("forked_python")._serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    importlib.import_module("forked_python")._serve(
+        socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3:]
+    )

@@ -77,9 +77,33 @@ def test_a_repository_gives_its_commit_and_whether_tracked_files_changed(tmp_pat
 )
 def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, visible: str | None, listed: list[str]) -> None:
     monkeypatch.setattr(machine, "gpus_here", lambda: 3)
+    monkeypatch.setattr(machine, "_uuids", list)  # as in a container without NVML
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert machine.visible_gpus() == listed
+
+
+@pytest.mark.parametrize(
+    ("visible", "listed"),
+    [
+        ("1,0", ["1", "0"]),
+        ("0,9,1", ["0"]),  # CUDA shows those before the first that is not there
+        ("nope", []),
+        ("GPU-ffff,0", []),
+        ("0,0", []),  # listed twice: CUDA shows none
+        ("0,GPU-aa1", []),
+        ("GPU-bb2,GPU-aa1", ["GPU-bb2", "GPU-aa1"]),
+        ("GPU-b", ["GPU-b"]),  # the beginning of a UUID
+        ("GPU-", []),  # of all
+        ("MIG-aa1,MIG-aa2", ["MIG-aa1", "MIG-aa2"]),
+    ],
+)
+def test_visible_gpus_are_those_that_cuda_shows(
+    monkeypatch: pytest.MonkeyPatch, visible: str, listed: list[str]
+) -> None:
+    monkeypatch.setattr(machine, "_uuids", lambda: ["GPU-aa1", "GPU-bb2"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert machine.visible_gpus() == listed
 
 

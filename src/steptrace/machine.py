@@ -112,11 +112,22 @@ def _git(folder: Path | None, *arguments: str) -> str | None:
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs that this process may use: what CUDA_VISIBLE_DEVICES lists, else their indices."""
+    """Return the GPUs that this process may use: what CUDA_VISIBLE_DEVICES lists, else their indices.
+
+    The list is read as CUDA reads it: it ends before the first name that no GPU here has, and a GPU listed twice hides
+    all of them (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars, torch.cuda.device_count). In a
+    machine whose GPUs cannot be asked for their UUIDs, names are taken as they are.
+    """
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return [str(index) for index in range(gpus_here())]
-    return [*itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(",")))]
+    names = [*itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(",")))]
+    uuids = _uuids()
+    if uuids:
+        names = [*itertools.takewhile(lambda name: _uuid_of(name, uuids) is not None, names)]
+        ids = gpu_ids(names)
+        return names if len(set(ids)) == len(ids) else []
+    return names
 
 
 def gpu_ids(names: Sequence[str]) -> list[str]:
@@ -129,14 +140,17 @@ def gpu_ids(names: Sequence[str]) -> list[str]:
         names: as `visible_gpus` returns them.
     """
     uuids = _uuids()
-    ids: list[str] = []
-    for name in names:
-        if name.isdecimal():
-            ids.append(uuids[int(name)] if int(name) < len(uuids) else name)
-        else:  # CUDA takes the beginning of a UUID, too
-            same = [uuid for uuid in uuids if uuid.startswith(name)]
-            ids.append(same[0] if len(same) == 1 else name)
-    return ids
+    return [_uuid_of(name, uuids) or name for name in names]
+
+
+def _uuid_of(name: str, uuids: Sequence[str]) -> str | None:
+    """The UUID of the GPU that a name means, of a MIG instance its name; None where none here, or several, have it."""
+    if name.isdecimal():
+        return uuids[int(name)] if int(name) < len(uuids) else None
+    if name.startswith("MIG-"):
+        return name
+    same = [uuid for uuid in uuids if uuid.startswith(name)]  # CUDA takes the beginning of a UUID, too
+    return same[0] if len(same) == 1 else None
 
 
 def _uuids() -> list[str]:

@@ -22,6 +22,7 @@ def assert_no_syncs() -> AssertNoSyncs:
     syncs of a step, by default 0, and `allow`, the places whose syncs do not count: `FILE:LINE`, `FILE` or a function's
     name. It gives `Syncs`. Call its `reset()` after a first step, which also creates states. A test that runs several
     steps calls its `step_ends()` after each, and the step with most syncs is judged; otherwise all is one step.
+    Run tests that train on a real GPU in another call of pytest (see `steptrace.predict_syncs`).
 
     Example:
         def test_the_step_reads_only_its_loss(assert_no_syncs):

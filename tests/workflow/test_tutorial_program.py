@@ -2,6 +2,7 @@
 
 The public repository is a local one with the same layout, since tests have no network. git's `insteadOf` leads the
 tutorial's address to it. `pip` is a stand-in: the packages are those of the tests.
+`python` begins with PyTorch imported.
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import forked_python
 from mnist_script import write_mnist
 from pages import BLOCK, ROOT
 
@@ -77,6 +79,7 @@ def _environment(tmp_path: Path, upstream: Path) -> dict[str, str]:
     tools.mkdir()
     (tools / "pip").write_text('#!/bin/sh\ntest "$1 $2" = "install -r" && test -f "$3"\n')
     (tools / "pip").chmod(0o755)
+    forked_python.executable(tools / "python")
     settings = {
         f"url.{upstream.as_uri()}.insteadOf": ADDRESS,
         "user.name": "reader",

@@ -1,6 +1,7 @@
 """The whole way once, with nothing replaced: YAML, trainings, traces, tables, comparison, pages and exit code."""
 
 import json
+import sys
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    result = run_checkout(tmp_path)
+    result = run_checkout(tmp_path, python=sys.executable)
     assert result.returncode == 1, result.stdout  # one variant failed, and that is all
     assert "small/broken run0, equivalence: failed, ValueError: the own loss is broken (see results" in result.stdout
 

@@ -70,6 +70,10 @@ def predict_syncs(
     there, also afterwards; `.cpu()` brings them back. A first step does work that later steps do not (it creates
     states), so predict the second.
 
+    In a process with a GPU of its own train before a prediction or in another process, not after it: PyTorch's C++ then
+    takes the virtual device for the accelerator, and backward passes, pinned memory and torch.compile on the real GPU
+    fail.
+
     Args:
         rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.sync_rule`).
         driver: the properties of the GPU (`steptrace.estimate.driver`); default: those of an H100.
