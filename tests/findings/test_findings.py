@@ -11,8 +11,10 @@ from figures import figures_in
 from findings.comparisons import comparison, healthy_variant, predicted, run, waiting
 from steptrace import findings
 from steptrace.advice.replacements import WORDS, counter_check, replacement
+from steptrace.documents.finding import ANSWER
 from steptrace.documents.syncs import BATCH_COPY, PredictedSite
 from steptrace.findings import Finding, find, with_findings
+from steptrace.findings.recommended import recommended
 from steptrace.findings.rules.predicted_syncs import predicted_findings
 
 MS = 1_000_000
@@ -130,6 +132,18 @@ def test_predicted_syncs_are_named_where_no_gpu_has_measured_any():
     assert BATCH_COPY in finding.claim
     (finding,) = findings_of(syncs={"predicted_per_step": 1}, predicted_sites=[copy | {"label": "mine"}])
     assert "'mine'" in finding.claim
+
+
+@pytest.mark.parametrize(("per_step", "severity"), [((1, 0.02), "warning"), ((0.02, 0.1), "info"), ((0.5,), "warning")])
+def test_a_sync_of_rare_steps_is_nothing_to_begin_with(per_step, severity):
+    """A variant that reads its loss in one of fifty steps was told first to read it once in many steps."""
+    sites = [predicted(line=10 + line, count_per_step=count) for line, count in enumerate(per_step)]
+    (finding,) = findings_of(syncs={"predicted_per_step": sum(per_step)}, predicted_sites=sites)
+    assert finding.severity == severity
+    grouped = predicted_findings(fill(PredictedSite, site) for site in sites)
+    assert {item.severity for item in grouped} == {severity}
+    answer = fill(Finding, {"rule": ANSWER, "severity": "info", "claim": "c"})
+    assert [item.rule for item in recommended([answer, finding])][1:] == ["predicted_syncs"] * (severity == "warning")
 
 
 def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:

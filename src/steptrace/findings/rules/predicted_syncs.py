@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from steptrace.advice.replacements import by_replacement, counter_check, replacement, replacement_code
 from steptrace.documents.base import field
-from steptrace.documents.finding import PREDICTED_SYNCS, Finding
+from steptrace.documents.finding import PREDICTED_SYNCS, Finding, Severity
 from steptrace.documents.syncs import PredictedSite, place_of
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import most_waiting
@@ -16,6 +16,9 @@ from steptrace.words.estimate import most_waiting_in_words
 
 #: The most operations that a finding advises on.
 _MOST_ADVICE: Final = 3
+#: A sync that comes in one of ten steps or in fewer is read "once in many steps" already, as most advice asks. Chosen,
+#: not measured: it is the middle variant of the study `sync_cost`, and what the logging of public programs does.
+_RARE_PER_STEP: Final = 0.1
 
 
 class Figures(BaseFigures, frozen=True, kw_only=True):
@@ -41,7 +44,13 @@ def _find(variant: VariantResult) -> Iterator[Match[Figures]]:
     figures = _figures(sites)
     if most is not None:
         figures = _figures(sites, cost_ms=most.ms, gpu=most.gpu)
-    yield Match(severity="warning", figures=figures, source=source_of(sites[0]))
+    yield Match(severity=_severity(sites), figures=figures, source=source_of(sites[0]))
+
+
+def _severity(sites: Sequence[PredictedSite]) -> Severity:
+    """How much the syncs matter: those of rare steps are worth knowing, and nothing to begin with."""
+    is_rare = all((site.count_per_step or 0) <= _RARE_PER_STEP for site in sites)
+    return "info" if is_rare else "warning"
 
 
 def _figures(
@@ -72,7 +81,7 @@ def predicted_findings(sites: Iterable[PredictedSite]) -> list[Finding]:
     return [
         RULE.finding(
             Match(
-                severity="warning",
+                severity=_severity(group),
                 figures=_figures(group, same_replacement=True),
                 source=source_of(group[0]),
             )
@@ -139,7 +148,8 @@ RULE: Final = Rule(
     words=_words,
     in_study=per_variant(_find),
     condition="syncs are predicted for a step, and no GPU has measured them",
-    source="ours: every predicted site is listed; only a GPU can measure its cost",
+    source="ours: every predicted site is listed, and syncs of at most one in ten steps are information; only a GPU "
+    "can measure the cost",
     advice=advise("Keep the value on the device, or move the wait to the end of the step."),
     counter_check="Run the study on a GPU: a sync that leaves the GPU busy costs nothing.",
     study="masked_loss",
