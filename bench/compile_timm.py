@@ -137,10 +137,10 @@ def _show(name: str, rows: Sequence[Row], folder: Path) -> None:
     if not pairs:
         return
     off = [middle / row.ratio - 1 for row, middle, *_ in pairs]
-    print(f"ratio within {NEAR:.0%} of the published one: {sum(abs(one) <= NEAR for one in off)} of {len(rows)}")
-    print(f"direction right: {sum((middle < 1) == (row.ratio < 1) for row, middle, *_ in pairs)} of {len(rows)}")
-    print(f"published ratio in the band: {sum(a <= row.ratio <= b for row, _, (a, b), _ in pairs)} of {len(rows)}")
-    print(f"compiled step in the band: {sum(a <= row.compiled <= b for row, _, _, (a, b) in pairs)} of {len(rows)}")
+    print(f"ratio within {NEAR:.0%} of the published one: {sum(abs(one) <= NEAR for one in off)} of {len(found)}")
+    print(f"direction right: {sum((middle < 1) == (row.ratio < 1) for row, middle, *_ in pairs)} of {len(found)}")
+    print(f"published ratio in the band: {sum(a <= row.ratio <= b for row, _, (a, b), _ in pairs)} of {len(found)}")
+    print(f"compiled step in the band: {sum(a <= row.compiled <= b for row, _, _, (a, b) in pairs)} of {len(found)}")
     print(f"median error {statistics.median(map(abs, off)):.0%}, median offset {statistics.median(off):+.0%}")
 
 

@@ -29,6 +29,8 @@ FLEX_ATTENTION: Final = (torch.ops.higher_order.flex_attention, torch.ops.higher
 #: Inductor's calls of graphs inside of a graph, with the attributes that hold these, and its loops over such graphs.
 _SUBGRAPHS: Final = {"Conditional": ("true_subgraph", "false_subgraph"), "InvokeSubgraph": ("subgraph",)}
 _LOOPS: Final = ("WhileLoop",)
+#: Where a node keeps its result, and what a region inside of the graph gets.
+_VALUES: Final = ("val", "eager_input_vals")
 #: Notes the strides of results, of a graph and the graphs inside of it.
 _STRIDES: Final = "torch._inductor.compile_fx._recursive_record_original_output_strides"
 #: Settings of Inductor: no autotuning, since there is no GPU to try kernels on.
@@ -125,10 +127,16 @@ def _pretending(facts: GpuFacts) -> Iterator[None]:
             (scheduler, "has_triton", lambda *_: True),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
+        # The method of tensors asks for the device first, unlike the operator.
+        stack.enter_context(mock.patch.object(FakeTensor, "nonzero", _nonzero, create=True))
         if hasattr(hints.create, "cache_clear"):
             hints.create.cache_clear()
             stack.callback(hints.create.cache_clear)
         yield
+
+
+def _nonzero(tensor: Any) -> Any:
+    return torch.ops.aten.nonzero.default(tensor)
 
 
 def _flex(query: Any, key: Any, value: Any, *_: Any) -> tuple[Any, Any, Any]:
@@ -171,14 +179,21 @@ def _as_cuda(graph: Any, inputs: Sequence[Any], shape_env: Any) -> tuple[Any, li
     def on_cuda(value: Any) -> Any:
         return CUDA if isinstance(value, torch.device) and value.type not in ("cpu", "meta") else value
 
-    module = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
-    for node in module.graph.nodes:
-        node.args = pytree.tree_map(on_cuda, node.args)
-        node.kwargs = pytree.tree_map(on_cuda, node.kwargs)
-        if "val" in node.meta:
-            node.meta["val"] = pytree.tree_map(moved, node.meta["val"])
-    module.recompile()
-    return module, [moved(value) for value in inputs], mode
+    def copied(graph: Any) -> Any:
+        module = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        for name, inside in list(module.named_children()):  # a region that is compiled once, or a branch
+            if isinstance(inside, torch.fx.GraphModule):
+                setattr(module, name, copied(inside))
+        for node in module.graph.nodes:
+            node.args = pytree.tree_map(on_cuda, node.args)
+            node.kwargs = pytree.tree_map(on_cuda, node.kwargs)
+            for name in _VALUES:
+                if name in node.meta:
+                    node.meta[name] = pytree.tree_map(moved, node.meta[name])
+        module.recompile()
+        return module
+
+    return copied(graph), [moved(value) for value in inputs], mode
 
 
 def launches_of(

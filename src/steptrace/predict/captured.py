@@ -537,6 +537,10 @@ def _fake(value: Any, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Any:
     if not isinstance(value, Tensor) or isinstance(value, FakeTensor):
         return value
     if id(value) not in fakes:
+        if value.is_nested:
+            raise NotImplementedError(
+                "a jagged tensor is an argument; only those that the code makes itself are followed"
+            )
         inside: Tensor = getattr(value, "_inner", value)
         device = backend.device(getattr(value, "gpu", 0)) if is_virtual(value) else torch.device("cpu")
         empty = torch.empty_strided(inside.shape, inside.stride(), dtype=inside.dtype, device="meta")

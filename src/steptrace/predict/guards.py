@@ -584,7 +584,10 @@ class _OfTensor(NamedTuple):
 def _number(size: Any) -> int:
     """A size; of a dynamic one the value that it has in this call."""
     node = getattr(size, "node", None)
-    return int(size if node is None else node.hint)
+    if node is None:
+        return int(size)
+    hint = getattr(node, "hint", None)  # the lengths of a jagged tensor have none
+    return -1 if hint is None else int(hint)
 
 
 def frame_of(code: CodeType, output: Any, *, graphs: int, arguments: Mapping[int, int]) -> Frame:

@@ -1,0 +1,75 @@
+"""Graphs inside of graphs, sizes that depend on values, and jagged tensors in compiled code."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from steptrace.documents.compiled import CompiledCode
+from steptrace.predict import Prediction, captured, predict_syncs
+from steptrace.torch_names import release_of
+
+pytestmark = pytest.mark.skipif(
+    release_of(torch.__version__) < captured._OLDEST, reason="finding the kernels of compiled code takes PyTorch 2.13"
+)
+
+
+def code_of(program: Callable[[], object]) -> CompiledCode:
+    with predict_syncs(follow_compiled=True) as syncs:
+        program()
+        (code,) = Prediction.so_far(syncs).compiled.codes
+    return code
+
+
+def names(code: CompiledCode) -> list[str]:
+    assert code.kernels is not None, code.reason
+    return [call.name for call in code.kernels.forward]
+
+
+def test_a_region_that_is_compiled_once_counts_at_each_call() -> None:
+    def program() -> None:
+        layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3)).cuda()
+
+        @torch.compiler.nested_compile_region
+        def block(layer: nn.Module, x: Tensor) -> Tensor:
+            return torch.relu(layer(x))
+
+        def total(x: Tensor) -> Tensor:
+            for layer in layers:
+                x = block(layer, x)
+            return x.sum()
+
+        torch.compile(total)(torch.ones(4, 16, device="cuda"))
+
+    assert names(code_of(program)) == [*["aten.addmm.default", "inductor.pointwise"] * 3, "inductor.reduction"]
+
+
+def test_a_mask_in_one_graph_is_lowered() -> None:
+    def program() -> None:
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+            torch.compile(lambda x: (x[x > 0] * 2).sum())(torch.ones(8, device="cuda"))
+
+    code = code_of(program)
+    assert (code.graphs, code.breaks) == (1, ())
+    assert names(code) == ["inductor.pointwise", "aten.index.Tensor", "inductor.reduction"]
+
+
+def test_jagged_tensors_are_followed_where_the_code_makes_them() -> None:
+    def made() -> None:
+        layer, offsets = nn.Linear(8, 8).cuda(), torch.tensor([0, 3, 8], device="cuda")
+
+        def mapped(values: Tensor) -> Tensor:
+            jagged: Tensor = layer(torch.nested.nested_tensor_from_jagged(values, offsets))
+            return jagged.values().relu()
+
+        torch.compile(mapped)(torch.ones(8, 8, device="cuda"))
+
+    def given() -> None:
+        rows = [torch.ones(3, 8), torch.ones(5, 8)]
+        torch.compile(lambda x: x * 2)(torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda"))
+
+    assert names(code_of(made)) == ["aten.addmm.default", "inductor.pointwise"]
+    code = code_of(given)
+    assert code.unlowered == "not_followed"
+    assert "a jagged tensor is an argument" in (code.reason or "")
