@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder, training_step
+from builders import AUTOGRAD, LOADER, MAIN, PINNED_D2H, TraceBuilder, training_step
 from steptrace.trace import names as naming
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, once
@@ -301,3 +301,51 @@ def test_a_trace_goes_to_another_process_with_what_was_computed_of_it() -> None:
     _CALLS.clear()
     assert _double(trace, 1) == _double(pickle.loads(pickle.dumps(trace)), 1)
     assert _CALLS == [1]
+
+
+@pytest.mark.parametrize("own_number", [False, True])
+@pytest.mark.parametrize(
+    ("category", "launch", "inner_launch", "wait", "inner_wait"),
+    [
+        ("cuda", "cudaLaunchKernel", "cuLaunchKernel", "cudaStreamSynchronize", "cuStreamSynchronize"),
+        ("xpu", "urEnqueueKernelLaunch", "zeCommandListAppendLaunchKernel", "urQueueFinish", "zeEventHostSynchronize"),
+    ],
+)
+def test_the_drivers_call_inside_the_runtimes_is_a_part_of_it(
+    category: str, launch: str, inner_launch: str, wait: str, inner_wait: str, *, own_number: bool
+) -> None:
+    builder = TraceBuilder()
+    for step in range(3):
+        ts = step * 1_000_000
+        builder.step(step, ts, 1_000_000)
+        outer = builder.call(launch, ts + 10_000, 10_000, category=f"{category}_runtime")
+        inner = builder.call(inner_launch, ts + 12_000, 5_000, category=f"{category}_driver")
+        if not own_number:
+            builder.events[-1]["args"]["correlation"] = outer
+        builder.gpu("gemm", ts + 30_000, 500_000, inner if own_number else outer)
+        builder.call(wait, ts + 50_000, 490_000, category=f"{category}_runtime")
+        builder.call(inner_wait, ts + 51_000, 480_000, category=f"{category}_driver")
+    trace = builder.trace()
+    assert not trace.meta.records.lost
+    assert trace.launches["name"].tolist() == [launch, wait] * 3
+    assert trace.kernels["launch"].tolist() == [0, 2, 4]
+    assert trace.syncs["kind"].tolist() == [wait] * 3
+
+
+def test_a_copys_own_wait_is_no_second_sync_and_a_wait_inside_a_launch_is_one() -> None:
+    builder = TraceBuilder()
+    copy = builder.call("hipMemcpyWithStream", 0, 100_000)
+    builder.call("hipStreamSynchronize", 10_000, 80_000)
+    builder.gpu(PINNED_D2H, 20_000, 60_000, copy)
+    launch = builder.call("hipGraphLaunch", 200_000, 100_000)
+    builder.call("hipStreamSynchronize", 210_000, 80_000)
+    builder.gpu("gemm", 320_000, 10_000, launch)
+    trace = builder.trace()
+    assert trace.syncs["ts"].tolist() == [0, 210_000]
+
+
+def test_calls_that_seem_to_overlap_in_whole_microseconds_are_not_one() -> None:
+    builder = TraceBuilder()
+    for at, length in ((0, 6_000), (5_000, 1_000), (6_000, 0), (6_000, 3_000)):
+        builder.gpu("gemm", 100_000 + at, 1_000, builder.call("cudaLaunchKernel", at, length))
+    assert len(builder.trace().launches) == 4

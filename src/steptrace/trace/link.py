@@ -58,6 +58,7 @@ def link(raw: RawTrace) -> Trace:
     names = pd.Index(raw.names, dtype=object)
     keys, (labels, ops, frames, calls) = _sort_host(raw)
     gpu = _sort_gpu(raw)
+    calls = _without_inner_calls(calls, gpu, names)
 
     gpu, early, left_out = records.mend_early_starts(gpu, calls, names)
     if left_out:
@@ -212,6 +213,41 @@ def _sort_host(raw: RawTrace) -> tuple[list[tuple[Any, Any]], tuple[Columns, ...
     keys = [written[i] for i in order]
     kinds = {"label": "external_id", "op": "external_id", "frame": "python_id", "call": "correlation"}
     return keys, tuple(sort_nesting(raw.columns.pop(kind), number) for kind, number in kinds.items())
+
+
+def _without_inner_calls(calls: Columns, gpu: Columns, names: pd.Index) -> Columns:
+    """The calls without those that are a part of another one: the driver's launch inside the runtime's, and its waits.
+
+    A launch inside a launch is one launch, and so is a wait inside a wait, and a copy inside a copy with its waits. The
+    work of the inner call is that of the outer one.
+    """
+    if len(calls["ts"]) == 0:
+        return calls
+    kind = by_name(calls["name"], names, _kind_of_call, object)
+    parent = parents(calls)
+    of_parent = np.append(kind, "")[parent]
+    sync_copy = np.append(by_name(calls["name"], names, naming.is_sync_copy), False)[parent]
+    inner = (kind != "") & (parent >= 0) & ((kind == of_parent) | ((kind == "wait") & sync_copy))
+    # In traces of whole microseconds a call may seem to begin before the one before it has ended.
+    begins, ends = calls["ts"] - calls["ts"][parent], calls["end"][parent] - calls["end"]
+    inner &= ((begins > 0) & (ends > 0)) | ((begins == 0) & (ends == 0) & (calls["dur"] > 0))
+    if not inner.any():
+        return calls
+    outer = nearest(parent, ~inner)
+    launch = row_with(calls["correlation"], gpu["correlation"])
+    moved = (launch >= 0) & inner[np.maximum(launch, 0)]
+    moved &= calls["correlation"][outer[np.maximum(launch, 0)]] > 0
+    gpu["correlation"] = np.where(moved, calls["correlation"][outer[np.maximum(launch, 0)]], gpu["correlation"])
+    return in_order(calls, np.flatnonzero(~inner))
+
+
+def _kind_of_call(name: str) -> str:
+    """Whether a call launches, copies or waits; empty for any other."""
+    if naming.launch_kind(name) is not None:
+        return "launch"
+    if naming.wait_scope(name) is not None:
+        return "wait"
+    return "copy" if naming.is_async_copy(name) or naming.is_sync_copy(name) else ""
 
 
 def step_of(times: Ints, steps: pd.DataFrame) -> Ints:
