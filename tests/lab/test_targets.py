@@ -53,6 +53,11 @@ def test_a_class_or_function_of_the_named_package(target):
         ("mine.value", "of type int"),
         ("nobody.has.this", "importing it failed"),
         ("mine.broken.Loss", "importing it failed"),
+        ("mine.program.Loss", "importing it failed: a module ends the process with 3"),
+        ("", "not a dotted name"),
+        (".mine.Loss", "not a dotted name"),
+        ("mine.Loss()", "not a dotted name"),
+        (" mine.Loss", "not a dotted name"),
     ],
 )
 def test_what_leads_elsewhere_is_refused(target, told):
@@ -76,6 +81,7 @@ def packages(tmp_path, monkeypatch):
     )
     (folder / "parts.py").write_text("def half(): return 0.5\n")
     (folder / "broken.py").write_text("import nobody.has.this\n")
+    (folder / "program.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
         monkeypatch.delitem(sys.modules, name)

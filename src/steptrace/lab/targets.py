@@ -33,9 +33,10 @@ def check_targets(config: Mapping[str, Any], *, where: str | Path) -> None:
     for key, target in targets(config):
         try:
             reason = _fault(str(target))
-        except ImportError as error:
+        except (ImportError, SystemExit) as error:
+            why = f"a module ends the process with {error.code!r}" if isinstance(error, SystemExit) else error
             raise ConfigError(
-                f"{key} is '{target}', and importing it failed: {error}",
+                f"{key} is '{target}', and importing it failed: {why}",
                 where=where,
                 next_step="install the package, or correct the name or `python_path`",
             ) from error
@@ -53,7 +54,10 @@ def _fault(target: str) -> str | None:
 
     Raises:
         ImportError: its package cannot be imported.
+        SystemExit: a module of it is a program that ends when it is imported.
     """
+    if not all(name.isidentifier() for name in target.split(".")):
+        return "which is not a dotted name of Python"
     home = _home(target)
     first, *names = target.split(".")
     value: Any = importlib.import_module(first)
