@@ -255,6 +255,25 @@ def test_versions_are_those_of_the_distributions_that_hold_the_modules():
     assert found == {name: importlib.metadata.version(name) for name in ("PyYAML", "msgspec")}
 
 
+def test_of_distributions_that_share_a_namespace_package_the_one_with_the_named_part_counts(tmp_path, monkeypatch):
+    for name, part in (("shared-one", "one"), ("shared-two", "two")):
+        (tmp_path / "shared" / part).mkdir(parents=True)
+        (tmp_path / "shared" / part / "__init__.py").touch()
+        metadata = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (metadata / "RECORD").write_text(f"shared/{part}/__init__.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    digest._modules.cache_clear()
+    try:
+        assert digest.versions(["shared.one.Loss"]) == {"shared-one": "1.0"}
+        assert digest.versions(["shared.two.Loss", "shared.one.Loss"]) == {"shared-one": "1.0", "shared-two": "1.0"}
+        assert digest.versions(["shared", "shared.new.Loss"]) == {"shared-one": "1.0", "shared-two": "1.0"}
+    finally:
+        digest._modules.cache_clear()
+        digest._distributions.cache_clear()
+
+
 def test_the_version_of_a_package_that_the_users_code_imports_counts(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("import yaml\nfrom other import value\n")
     (tmp_path / "other.py").write_text("import msgspec\n")

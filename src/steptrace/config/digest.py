@@ -194,25 +194,37 @@ class Code:
 def versions(targets: Iterable[str]) -> dict[str, str]:
     """Return the installed version of each distribution that dotted names belong to, without steptrace.
 
-    A distribution may have another name than its modules: `PIL` comes from pillow, `sklearn` from scikit-learn. A
-    module that belongs to no distribution is the user's own, and counts by its content.
+    A distribution may have another name than its modules: `PIL` comes from pillow, `sklearn` from scikit-learn. Of
+    those that share a namespace package, as `google`, it is the one with the part that is named. A module that belongs
+    to no distribution is the user's own, and counts by its content.
     """
     installed: dict[str, str] = {}
-    for module in sorted({name.split(".", maxsplit=1)[0] for name in targets} - {"steptrace"}):
-        for distribution in _distributions(module):
+    named = {tuple(name.split(".")[:2]) for name in targets}
+    for module, *part in sorted(path for path in named if path[0] != "steptrace"):
+        for distribution in _distributions(module, *part):
             with suppress(importlib.metadata.PackageNotFoundError):
                 installed[distribution] = importlib.metadata.version(distribution)
     return installed
 
 
 @functools.cache
-def _distributions(module: str) -> tuple[str, ...]:
-    """The distributions that hold a module, by name; several may share a namespace package."""
+def _distributions(module: str, part: str = "") -> tuple[str, ...]:
+    """The distributions that hold a module, by name; of several, those with this part of it, if any has it."""
     if module in sys.stdlib_module_names:
         return ()
     if module == "torch":  # known, and the list of all modules takes a tenth of a second to make
         return ("torch",)
-    return tuple(sorted(set(_modules().get(module, ()))))
+    shared = tuple(sorted(set(_modules().get(module, ()))))
+    with_part = tuple(name for name in shared if part and _holds(name, module, part)) if len(shared) > 1 else ()
+    return with_part or shared
+
+
+def _holds(distribution: str, module: str, part: str) -> bool:
+    """Whether a distribution lists a file of this part of a package: of a folder, or a module in Python or compiled."""
+    files = importlib.metadata.files(distribution) or ()
+    return any(
+        len(file.parts) > 1 and file.parts[0] == module and file.parts[1].split(".")[0] == part for file in files
+    )
 
 
 @functools.cache
