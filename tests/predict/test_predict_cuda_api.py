@@ -368,6 +368,15 @@ def test_marks_for_profilers_and_functions_of_submodules_are_harmless():
     assert [site.kind for site in syncs.sites] == ["stream"]
 
 
+def test_a_program_that_profiles_itself_gets_no_warning_for_each_operator(capfd):
+    with predict_syncs():
+        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profiler:
+            torch.ones(4, 4, device="cuda") @ torch.ones(4, 4, device="cuda")
+        assert "aten::mm" in profiler.key_averages().table(sort_by="cuda_time_total")
+    assert "Failed to record CUDA event" not in capfd.readouterr().err
+
+
 def test_memory_that_a_program_pins_itself_counts_as_pinned():
     batch, other = torch.ones(4), torch.ones(4)
     with predict_syncs():

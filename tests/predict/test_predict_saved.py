@@ -170,6 +170,12 @@ def test_tensors_are_exchanged_by_dlpack():
         values = torch.arange(6.0, device="cuda")
         shared = torch.from_dlpack(values)
         assert (shared.device, shared.shape, syncs.total) == (values.device, values.shape, 0)
+        assert (shared.sum().item(), shared.data_ptr()) == (15.0, values.data_ptr())
+        of_capsule = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(values))
+        assert (of_capsule + 1).tolist() == [1, 2, 3, 4, 5, 6]
+        with pytest.raises(BufferError, match="require gradient"):
+            torch.from_dlpack(values.clone().requires_grad_())
+        assert torch.from_dlpack(np.ones(2)).tolist() == [1, 1]
         with pytest.raises(RuntimeError, match="Unsupported device in DLTensor"):  # as of CUDA
             np.from_dlpack(values)
 

@@ -408,6 +408,7 @@ def replacements() -> Replacements:
         (torch, "range"): _range,
         (torch.autograd.profiler.emit_nvtx, "__enter__"): _enters_nvtx,
         (torch.autograd.profiler.emit_nvtx, "__exit__"): _leaves_nvtx,
+        (torch.autograd.profiler.profile, "__init__"): _profiling(torch.autograd.profiler.profile.__init__),
         (torch.nested, "nested_tensor"): _nested(torch.nested.nested_tensor),
         **_of_the_build(),
         (torch, "set_default_tensor_type"): set_default_tensor_type,
@@ -434,6 +435,19 @@ def _leaves_nvtx(self: Any, *_: object) -> bool:
     if self.enabled:
         host_waits("device", "torch.cuda.synchronize")
     return False
+
+
+def _profiling(begin: Callable[..., None]) -> Callable[..., None]:
+    """The profiler of a program that profiles itself. C++ would record CUDA events, and warn for each operator."""
+
+    @wraps(begin)
+    def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807
+        begin(self, *args, **named)
+        states: Any = type(self.profiler_kind)
+        if self.profiler_kind == states.KINETO_GPU_FALLBACK:
+            self.profiler_kind = states.KINETO
+
+    return __init__
 
 
 def _nested(nested_tensor: Callable[..., Any]) -> Callable[..., Any]:

@@ -489,11 +489,41 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         **({} if to is None else {(_Storage, "to"): moved}),
         **({} if reduce is None else {(Tensor, "_reduce_ex_internal"): reduce_ex_internal}),
         (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
+        **{(owner, "to_dlpack"): _to_dlpack(torch.to_dlpack) for owner in (torch, torch.utils.dlpack)},
+        **{
+            (owner, "from_dlpack"): _from_dlpack(torch.utils.dlpack.from_dlpack)
+            for owner in (torch, torch.utils.dlpack)
+        },
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
         (Tensor, "as_subclass"): as_class,
         (Tensor, "pin_memory"): pin_memory,
         (Tensor, "is_pinned"): lambda self, _device=None: self in PINNED,
     }
+
+
+class _Capsule:
+    """What `to_dlpack` makes of a tensor of the device."""
+
+    def __init__(self, tensor: VirtualTensor) -> None:
+        self.tensor = tensor
+
+
+def _to_dlpack(to_dlpack: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda tensor, *args, **named: _Capsule(tensor) if is_virtual(tensor) else to_dlpack(tensor, *args, **named)
+
+
+def _from_dlpack(from_dlpack: Callable[..., Any]) -> Callable[..., Any]:
+    """How a tensor comes of one of another library, or of its own. C++ would make one that Python does not know."""
+
+    def shared(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Any:
+        tensor = ext_tensor.tensor if isinstance(ext_tensor, _Capsule) else ext_tensor
+        if not is_virtual(tensor) or tensor.requires_grad:  # which is an error
+            named = {name: value for name, value in (("device", device), ("copy", copy)) if value is not None}
+            return from_dlpack(tensor, **named)
+        view = tensor.detach().clone() if copy else tensor.detach()
+        return view if device is None else view.to(device)
+
+    return shared
 
 
 def _waits(kind: str, reason: str) -> None:
