@@ -489,7 +489,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         **({} if to is None else {(_Storage, "to"): moved}),
         **({} if reduce is None else {(Tensor, "_reduce_ex_internal"): reduce_ex_internal}),
         (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
-        **{(owner, "to_dlpack"): _to_dlpack(torch.to_dlpack) for owner in (torch, torch.utils.dlpack)},
+        **{(owner, "to_dlpack"): _to_dlpack(torch.utils.dlpack.to_dlpack) for owner in (torch, torch.utils.dlpack)},
         **{
             (owner, "from_dlpack"): _from_dlpack(torch.utils.dlpack.from_dlpack)
             for owner in (torch, torch.utils.dlpack)
