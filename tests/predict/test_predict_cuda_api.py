@@ -374,6 +374,8 @@ def test_a_program_that_profiles_itself_gets_no_warning_for_each_operator(capfd)
         with torch.profiler.profile(activities=activities) as profiler:
             torch.ones(4, 4, device="cuda") @ torch.ones(4, 4, device="cuda")
         assert "aten::mm" in profiler.key_averages().table(sort_by="cuda_time_total")
+        with torch.autograd.profiler.profile(enabled=False, use_device="cuda"):
+            torch.ones(4, device="cuda").sum()
     assert "Failed to record CUDA event" not in capfd.readouterr().err
 
 

@@ -443,9 +443,9 @@ def _profiling(begin: Callable[..., None]) -> Callable[..., None]:
     @wraps(begin)
     def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807
         begin(self, *args, **named)
-        states: Any = type(self.profiler_kind)
-        if self.profiler_kind == states.KINETO_GPU_FALLBACK:
-            self.profiler_kind = states.KINETO
+        kind: Any = getattr(self, "profiler_kind", None)  # a profiler that is switched off has none
+        if kind is not None and kind == type(kind).KINETO_GPU_FALLBACK:
+            self.profiler_kind = type(kind).KINETO
 
     return __init__
 

@@ -432,6 +432,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     copy: Any = torch.UntypedStorage.copy_
     new_storage: Any = torch.UntypedStorage.__new__
     is_storage = torch.is_storage
+    dlpack: Any = torch.utils.dlpack
     as_subclass: Any = Tensor.as_subclass
     reduce: Any = private("torch.Tensor._reduce_ex_internal")
 
@@ -489,11 +490,8 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         **({} if to is None else {(_Storage, "to"): moved}),
         **({} if reduce is None else {(Tensor, "_reduce_ex_internal"): reduce_ex_internal}),
         (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
-        **{(owner, "to_dlpack"): _to_dlpack(torch.utils.dlpack.to_dlpack) for owner in (torch, torch.utils.dlpack)},
-        **{
-            (owner, "from_dlpack"): _from_dlpack(torch.utils.dlpack.from_dlpack)
-            for owner in (torch, torch.utils.dlpack)
-        },
+        **{(owner, "to_dlpack"): _to_dlpack(dlpack.to_dlpack) for owner in (torch, dlpack)},
+        **{(owner, "from_dlpack"): _from_dlpack(dlpack.from_dlpack) for owner in (torch, dlpack)},
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
         (Tensor, "as_subclass"): as_class,
         (Tensor, "pin_memory"): pin_memory,
