@@ -92,6 +92,10 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "a row": lambda x: _of(x[0]),
     "a view": lambda x: _of(x.T),
     "back": lambda x: type(x.as_subclass(torch.Tensor)) == torch.Tensor,
+    "as a function": lambda x: (
+        type(torch.Tensor.as_subclass(x, Plain)) == Plain,
+        torch.Tensor.as_subclass(x, Plain).tolist(),
+    ),
     "a copy": lambda x: _of(x.cpu()),
     "another": lambda x: _of(type(x)(x, "b")),
     "another on the host": lambda x: (_of(type(x)(torch.zeros(2), "c")), type(x)(torch.zeros(2), "c").device.type),

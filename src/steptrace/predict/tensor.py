@@ -440,7 +440,9 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         return self if self in PINNED else PINNED.add(self.clone())
 
     def as_class(self: Tensor, cls: Any) -> Any:
-        """A tensor of the host as one of a class, which the program may have taken from a tensor of the device."""
+        """A tensor as one of a class, which the program may have taken from a tensor of the device."""
+        if isinstance(self, VirtualTensor):  # called as a function: torch.Tensor.as_subclass(x, cls)
+            return VirtualTensor.as_subclass(self, cls)
         return as_subclass(self, cls.stands_for if issubclass(cls, VirtualTensor) else cls)
 
     def reduce_ex_internal(self: Tensor, protocol: Any) -> Any:
