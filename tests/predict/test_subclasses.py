@@ -124,6 +124,17 @@ def test_a_class_of_the_program_s_answers_on_the_device_as_on_the_host(name):
         assert ask(moved) == expected
 
 
+def test_a_tensor_keeps_its_values_if_its_attributes_are_replaced():
+    with predict_syncs():
+        labelled = Labelled([1.0, 2], "a").to("cuda")
+        plain = torch.ones(2, device="cuda")
+        plain.__dict__ = labelled.__dict__
+        assert (plain.tolist(), plain.label, plain.device.type) == ([1.0, 1.0], "a", "cuda")
+        first, second = torch.zeros(2, device="cuda"), torch.ones(3, device="cuda")
+        torch.utils.swap_tensors(first, second)
+        assert (first.tolist(), second.tolist()) == ([1.0] * 3, [0.0] * 2)
+
+
 def test_its_syncs_are_those_of_any_tensor_and_gradients_flow():
     with predict_syncs() as syncs:
         weight = torch.ones(3, device="cuda", requires_grad=True)

@@ -367,8 +367,23 @@ def _zeros_in_place_of(meta: Tensor, gpu: int) -> Tensor:
     return empty.set_(zeros, meta.storage_offset(), meta.size(), meta.stride())
 
 
+#: The attributes of an instance, as Python itself keeps them.
+_ATTRIBUTES: Any = next(vars(kind)["__dict__"] for kind in VirtualTensor.__mro__ if "__dict__" in vars(kind))
+
+
 class _PlainTensor(VirtualTensor):  # type: ignore[metaclass]
     """A tensor of the device of no class of the program's, which is nearly every one."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:
+        """The attributes. A program that replaces them all, as fastai does, leaves the device's own as they are."""
+        return _ATTRIBUTES.__get__(self)  # type: ignore[no-any-return]
+
+    @__dict__.setter
+    def __dict__(self, attributes: dict[str, Any]) -> None:
+        before = _ATTRIBUTES.__get__(self)
+        kept = {name: before[name] for name in _OURS if name in before and name not in attributes}
+        _ATTRIBUTES.__set__(self, {**attributes, **kept} if kept else attributes)
 
     @classmethod
     def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
