@@ -36,10 +36,13 @@ SEED: Final = 48
 #: The seed of the models that are compared once more, and their number.
 FRESH_SEED: Final = 4801
 FRESH: Final = 60
-#: Rows of each kind that evaluate, and models that calibrate.
+#: Rows of each kind that evaluate.
 EVALUATED: Final = 60
 RATIOS: Final = 12
-CALIBRATING: Final = {"train": 110, "infer": 90}
+#: Models that are drawn to calibrate, and how many of these do, the first ones: following a model takes some
+#: seconds.
+DRAWN: Final = {"train": 110, "infer": 90}
+CALIBRATING: Final = {"train": 80, "infer": 65}
 #: Tables of published steps by kind, layout and GPU.
 TABLES: Final = {
     ("train", "nchw", "RTX-3090"): "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv",
@@ -120,12 +123,13 @@ def drawn(rows: Sequence[Row], known: Sequence[str] | None = None) -> Draw:
     alike = sorted(model for model, (a, b) in pairs.items() if a.program[3:] == b.program[3:])
     compared = chance.sample(alike, RATIOS)
     held = {model for _, model in of_training} | {model for *_, model in of_inference} | set(compared)
-    calibrating = {
+    of_modes = {
         mode: chance.sample(rest, min(count, len(rest)))
-        for mode, count in CALIBRATING.items()
+        for mode, count in DRAWN.items()
         for rest in [sorted({row.program.model for row in rows if row.program.mode == mode} - held)]
     }
-    used = held.union(*calibrating.values())
+    used = held.union(*of_modes.values())
+    calibrating = {mode: models[: CALIBRATING[mode]] for mode, models in of_modes.items()}
     unused = [model for model in alike if model not in used]
     fresh = random.Random(FRESH_SEED).sample(unused, min(FRESH, len(unused)))
     return Draw(
@@ -165,7 +169,7 @@ def read(path: Path) -> PredictedStep:
 
 
 def follow(program: Program) -> dict[str, Any]:
-    """Follow a step of a model, in training the second one; what the probe would say of it."""
+    """Follow a step of a model; what the probe would say of it."""
     import timm.layers
     import torch
 
@@ -181,9 +185,8 @@ def follow(program: Program) -> dict[str, Any]:
             memory_format=layout
         )
         step = _training_step(model, images) if training else _inference_step(model, images)
-        for _ in range(2 if training else 1):  # momentum exists from the second step on; inference is always the same
-            syncs.reset()
-            step()
+        syncs.reset()
+        step()
         return Prediction.so_far(syncs).to_json()
 
 
@@ -203,6 +206,8 @@ def _training_step(model: Any, images: Any) -> Any:
     decayed = [parameter for parameter in parameters if parameter.ndim > 1]
     groups = [{"params": decayed, "weight_decay": 1e-4}, {"params": [p for p in parameters if p.ndim <= 1]}]
     optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9, nesterov=True, foreach=False)
+    for parameter in parameters:  # as from the second step on
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
     def step() -> None:
         optimizer.zero_grad()
