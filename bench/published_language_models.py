@@ -7,10 +7,12 @@ gradients and states sharded, bfloat16 with reductions in float32. The table has
 here is one microbatch and a step of the optimizer, which is at most 2 % of it; theirs has one to six microbatches. The
 software is of 2023, and attention is a flash attention in Triton, of the first generation.
 
-GPT-2 with 124 million parameters, 16 sequences of 1,024 tokens on one A100, from A. Karpathy's lecture "Let's reproduce
-GPT-2 (124M)": in float32, with TF32, in bfloat16, compiled, and with flash attention. The lecture used a card of 80 GB.
-Notes of somebody who followed it on an A100 have other times, and memory (of `nvidia-smi`, which counts what is cached
-and the CUDA context). They do not say which A100. What memory limits is as fast as in the lecture, so it has 80 GB.
+GPT-2 with 124 million parameters, 16 sequences of 1,024 tokens on one A100, from A. Karpathy's lecture "Let's
+reproduce GPT-2 (124M)": in float32, with TF32, in bfloat16, compiled, and with flash attention. The titles of the
+lecture's chapters have these times. It used a card of 80 GB. A course's notes on the lecture, from a public
+repository whose name is not on record, have other times, and memory (of `nvidia-smi`, which counts what is cached and
+the CUDA context). They do not say which A100. What memory limits is as fast as in the lecture, so 80 GB were taken,
+after two of their five steps had lain outside as those of a 40 GB card.
 
 No constant was fitted to these steps. The models are written to their descriptions here. Each program is followed once,
 as one rank, to a file in FOLDER; collectives of eight ranks send nothing there.
