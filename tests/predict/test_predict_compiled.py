@@ -318,7 +318,7 @@ def test_code_is_followed_beside_any_number_of_open_files():
         with contextlib.ExitStack() as files:
             for _ in range(1100):  # `select` takes numbers below 1024
                 files.enter_context(Path(os.devnull).open())
-            assert captured._in_child(lambda: captured.unlowered("ended")) == captured.unlowered("ended")
+            assert captured.in_child(lambda: captured.unlowered("ended")) == captured.unlowered("ended")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
@@ -328,7 +328,7 @@ def test_a_process_that_cannot_be_forked_loses_kernels_alone(monkeypatch):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(os, "fork", refuses)
-    assert captured._in_child(lambda: captured.unlowered("kinds")) is None
+    assert captured.in_child(lambda: captured.unlowered("kinds")) is None
 
 
 @pytest.mark.parametrize("limit", [8, 9])

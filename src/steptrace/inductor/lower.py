@@ -21,8 +21,8 @@ pytree: Any = private("torch.utils._pytree")
 
 #: The device that a graph is lowered for.
 CUDA: Final = torch.device("cuda", 0)
-#: PyTorch's own dispatch of fake tensors, which `predict.captured` replaces. Lowering needs the original, which leaves
-#: CUDA devices as they are.
+#: PyTorch's own dispatch of fake tensors, which `predict.compiler_contexts` replaces. Lowering needs the original,
+#: which leaves CUDA devices as they are.
 _DISPATCH: Final[Any] = getattr(FakeTensorMode, "dispatch", None)
 #: flex_attention, forward and backward.
 FLEX_ATTENTION: Final = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_attention_backward)
