@@ -37,7 +37,7 @@ def test_gpu_time_hangs_on_every_event_around_its_launch() -> None:
     assert tree.loc["cudaGraphLaunch", ["kernels", "device_ns"]].tolist() == [2, 7]
 
 
-def test_a_driver_call_inside_a_runtime_call_gives_its_time_to_the_operator() -> None:
+def test_a_driver_call_inside_a_runtime_call_is_a_part_of_it() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 1_000)
     builder.call("cudaLaunchKernel", 100, 500)
@@ -45,7 +45,8 @@ def test_a_driver_call_inside_a_runtime_call_gives_its_time_to_the_operator() ->
     builder.gpu("gemm", 2_000, 90, inner)
     tree = ct.call_tree(builder.trace()).set_index("name")
     assert tree.loc["aten::mm", "device_self_ns"] == 90
-    assert tree.loc["cudaLaunchKernel", ["device_ns", "device_self_ns"]].tolist() == [90, 0]
+    assert tree.loc["cudaLaunchKernel", ["device_ns", "device_self_ns"]].tolist() == [90, 90]
+    assert "cuLaunchKernel" not in tree.index
 
 
 def test_without_gpu_work_device_times_are_unknown_not_zero() -> None:

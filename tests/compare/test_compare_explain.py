@@ -215,6 +215,7 @@ def test_compile_time_is_a_median_and_breaks_are_the_most_of_all_runs(study: Any
         "compile_ms": 200,
         "predicted_breaks": [],
         "predicted_recompilations": [],
+        "predicted_limit_reached": False,
     }
     assert only_variant(study)["compiled"] == figures
 
@@ -236,6 +237,7 @@ def test_graph_breaks_are_predicted_where_nothing_was_compiled(study: Any) -> No
             "compile_ms": None,
             "predicted_breaks": [broken],
             "predicted_recompilations": [],
+            "predicted_limit_reached": False,
         }
 
 

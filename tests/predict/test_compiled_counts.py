@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch._dynamo import graph_break, mark_dynamic, mark_static
 
 from steptrace.predict import Prediction, captured, predict_syncs
@@ -167,6 +168,20 @@ def test_graphs_and_recompilations_are_pytorchs_own(program: Program, recompilat
         compiled = Prediction.so_far(syncs).compiled
     assert all(code.unlowered in (None, "no_operators") for code in compiled.codes)
     assert (sum(code.graphs for code in compiled.codes), compiled.recompilations) == (len(graphs), recompilations)
+
+
+def test_an_optimizer_is_compiled_alike_after_a_process_group_was_made() -> None:
+    """Dynamo then makes its table of PyTorch's functions anew, in which those of the prediction must not stand."""
+    with predict_syncs(follow_compiled=True) as syncs:
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            optimizer("cuda", torch.compile, rate=1e-3, form="function")
+        finally:
+            dist.destroy_process_group()
+        compiled = Prediction.so_far(syncs).compiled
+    assert compiled.recompilations == 1
+    assert all(found.by_pytorch for code in compiled.codes for found in code.breaks if "_foreach" in str(found.file))
+    assert not [found for code in compiled.codes for found in code.breaks if found.kind == "graph break in loop"]
 
 
 def test_kernels_for_another_size_share_the_graphs() -> None:

@@ -76,7 +76,7 @@ def of_slots() -> Compiled:
 
 
 def of_distribution() -> Compiled:
-    normal = torch.distributions.Normal(weight(), weight())
+    normal = torch.distributions.Normal(weight(), weight(), validate_args=False)
     log_prob: Compiled = normal.log_prob
     return lambda x: log_prob(x)
 

@@ -53,12 +53,22 @@ def _recorded(mode: Any, codes: list[str]) -> dict[str, tuple[str, int, Counter[
     return seen
 
 
+#: What PyTorch itself runs in another way there, on a CPU too: matrix products of weights that were made there, and
+#: nested tensors, which it refuses. The third writes into a parameter's data: a prediction refuses that there, CUDA
+#: does not.
+OTHERWISE_IN_INFERENCE_MODE = {
+    "nn.Transformer(4, 2, 1, 1, 8, batch_first=True, device=d)(seq, seq)",
+    "torch.nested.nested_tensor_from_jagged(x, i[:2])",
+    "nn.utils.vector_to_parameters(nn.utils.parameters_to_vector([p]), [p])",
+}
+
+
 def test_every_idiom_runs_the_same_operators_in_inference_mode():
     codes = [idiom.code for idiom in idioms.read_table()]
     plain, inference = (_recorded(mode, codes) for mode in (torch.no_grad, torch.inference_mode))
     without_error = [code for code in codes if not plain[code][0]]
     assert len(without_error) > 400
-    assert {code: inference[code] for code in without_error if inference[code] != plain[code]} == {}
+    assert {code for code in without_error if inference[code] != plain[code]} == OTHERWISE_IN_INFERENCE_MODE
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,23 @@ def test_the_drivers_call_inside_the_runtimes_is_a_part_of_it(
     assert trace.syncs["kind"].tolist() == [wait] * 3
 
 
+def test_an_outer_call_without_a_number_gets_that_of_the_inner_one() -> None:
+    builder = TraceBuilder()
+    builder.call("cudaLaunchKernel", 0, 10_000)
+    del builder.events[-1]["args"]["correlation"]
+    builder.gpu("gemm", 20_000, 5_000, builder.call("cuLaunchKernel", 2_000, 5_000, category="cuda_driver"))
+    trace = builder.trace()
+    assert trace.launches["name"].tolist() == ["cudaLaunchKernel"]
+    assert trace.kernels["launch"].tolist() == [0]
+
+
+def test_two_calls_of_one_name_at_the_same_time_are_two() -> None:
+    builder = TraceBuilder()
+    for k in range(2):
+        builder.gpu("gemm", 20_000 + 5_000 * k, 5_000, builder.call("cudaLaunchKernel", 0, 7_000))
+    assert builder.trace().kernels["launch"].tolist() == [0, 1]
+
+
 def test_a_copys_own_wait_is_no_second_sync_and_a_wait_inside_a_launch_is_one() -> None:
     builder = TraceBuilder()
     copy = builder.call("hipMemcpyWithStream", 0, 100_000)

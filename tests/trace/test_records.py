@@ -6,6 +6,7 @@ import pytest
 
 from builders import TraceBuilder
 from recorded import case_trace
+from steptrace.analysis.common.gaps import gap_causes
 from steptrace.analysis.overview import busy_pct
 from steptrace.analysis.quality import quality
 from steptrace.documents.quality import LostRecords
@@ -210,6 +211,23 @@ def test_long_work_at_the_end_is_kept_where_it_may_be_long(name: str, length_us:
         if number == 39:
             event |= {"name": name, "dur": length_us}
             event["args"]["grid"] = grid or [8, 1, 1]
+    assert not builder.trace().meta.records.cut
+
+
+def test_long_work_at_the_end_of_a_stream_is_kept_if_the_recording_goes_on_after_it() -> None:
+    """A kernel whose grid is the number of multiprocessors takes as long as its matrices are large."""
+    builder = _training(4, lambda *_: False, launches=10)
+    for event in _kernels(builder):
+        event["args"]["grid"] = [132, 1, 1]
+    _kernels(builder)[-1]["dur"] = 20_000
+    builder.call("cudaDeviceSynchronize", 4 * STEP + 25_000_000, 5_000)
+    assert not builder.trace().meta.records.cut
+
+
+def test_the_only_work_of_a_short_recording_may_be_long() -> None:
+    builder = TraceBuilder()
+    builder.gpu("sort", 20_000, 50_000_000, builder.call("cudaLaunchKernel", 0, 10_000))
+    builder.call("cudaGetLastError", 30_000, 1_000)
     assert not builder.trace().meta.records.cut
 
 
@@ -506,6 +524,29 @@ def test_calls_that_the_profiler_lost_are_noticed_by_the_work_that_they_launched
     warned = [check.check for check in entry.quality.checks if check.warns]
     assert ("linked_to_launch" in warned) is (per_step in {1, None})
     assert "steps_with_work" not in warned
+
+
+def test_calls_that_are_recorded_only_before_the_steps_leave_no_step_with_calls() -> None:
+    builder = _training(3, lambda *_: False)
+    builder.events = [event for event in builder.events if event["cat"] != "cuda_runtime"]
+    for event in builder.events:
+        if "correlation" in event.get("args", {}):
+            event["args"]["correlation"] += 1_000  # later calls have greater numbers
+    builder.kernel(-50_000, -40_000, WORK)
+    entry = builder.summary()
+    assert entry.syncs.count is None
+    assert [check.wrong for check in entry.quality.checks if check.check == "linked_to_launch"] == [15]
+
+
+def test_where_calls_are_missing_here_and_there_no_gap_is_the_hosts() -> None:
+    """A sync may be among the calls that are missing."""
+    builder = _training(6, lambda *_: False)
+    calls = [event for event in builder.events if event["cat"] == "cuda_runtime"]
+    dropped = {id(event) for event in calls[::2]}
+    builder.events = [event for event in builder.events if id(event) not in dropped]
+    trace = builder.trace()
+    assert not trace.meta.records.calls_whole
+    assert set(gap_causes(trace)[1]) == {"unknown"}
 
 
 def test_steps_whose_launches_lost_their_work_did_launch_some() -> None:

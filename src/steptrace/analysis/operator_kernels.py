@@ -22,7 +22,9 @@ class OperatorKernel(Document, frozen=True):
     step: Annotated[int | None, reference("steps")]
     stream: Annotated[int, field("Its stream.")]
     dur_ns: Annotated[int, field("How long it ran.")]
-    delay_ns: Annotated[int, field("From the call's end to its start; 0 if it began first. Of a graph's, for each.")]
+    delay_ns: Annotated[
+        int, field("From the end of the call that launched it, or its graph, to its start; 0 if it began first.")
+    ]
     file: Annotated[str | None, field("File of the program's line that caused it.")]
     line: Annotated[int | None, field("The line.")]
 

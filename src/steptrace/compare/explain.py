@@ -124,6 +124,7 @@ def compiled_figures(variant: VariantRuns) -> CompiledFigures | None:
         compile_ms=None,
         predicted_breaks=tuple(breaks),
         predicted_recompilations=tuple(guard for code in compiled.codes for guard in code.recompilations),
+        predicted_limit_reached=any(code.unlowered == "kinds" for code in compiled.codes),
     )
 
 

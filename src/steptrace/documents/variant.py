@@ -280,6 +280,12 @@ class CompiledFigures(Document, frozen=True):
         tuple[Recompiled, ...],
         field("Why functions are compiled again, by the prediction, where no run compiled anything."),
     ] = ()
+    predicted_limit_reached: Annotated[
+        bool,
+        field(
+            "Whether by the prediction some function reaches PyTorch's limit of recompilations, and then runs as it is."
+        ),
+    ] = False
 
 
 class VariantResult(StepFigures, frozen=True):

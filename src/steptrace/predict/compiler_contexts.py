@@ -70,12 +70,21 @@ def functions_known(originals: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
     """Dynamo knows PyTorch's functions that have their own form here; `as_without_prediction` has given them back.
 
     It keeps a table of them, and makes that table anew at `init_process_group`. That may be after a prediction has
-    replaced some of them. Other functions that a prediction replaces stay replaced, and are followed as Python code.
+    replaced some of them, which then stand in the table in their place. Functions that stay replaced are taken out, so
+    that they are followed as Python code.
     """
     table = private(_RULES)
     given_back = {id(function) for function in originals.values()}
-    table().update({function: rule for function, rule in table.__wrapped__().items() if id(function) in given_back})
+    rules = table()
+    for function in [function for function in rules if _is_replacement(function)]:
+        del rules[function]
+    rules.update({function: rule for function, rule in table.__wrapped__().items() if id(function) in given_back})
     yield
+
+
+def _is_replacement(function: Any) -> bool:
+    """Whether a function stands in the place of one of PyTorch's."""
+    return str(getattr(getattr(function, "func", function), "__module__", "")).startswith("steptrace.")
 
 
 @contextmanager

@@ -266,6 +266,11 @@ def _limit(value: Any, unlimited: float) -> float:
     return float(value) if getattr(value, "is_finite", None) and value.is_number else unlimited
 
 
+def _bound(limit: float) -> str:
+    """A limit of a size as PyTorch writes it."""
+    return str(int(limit)) if math.isfinite(limit) else str(limit)
+
+
 class Reference(NamedTuple):
     """An object that another process can find again.
 
@@ -379,7 +384,7 @@ class Compiled:
                 continue
             values[symbol] = sizes[0]
             if not low <= sizes[0] <= high or any(size != sizes[0] for size in sizes):
-                return self._failed_size(sources[0], f"{low:g} <= {sources[0]} <= {high:g}", now)
+                return self._failed_size(sources[0], f"{_bound(low)} <= {sources[0]} <= {_bound(high)}", now)
         for condition in self.sizes.conditions:
             holds = condition.expression.xreplace(values)
             if holds in (False, sympy_false()):

@@ -69,8 +69,7 @@ def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table
     parts: list[tuple[str, list[str], list[Table]]] = [("Results", [], [machines, times])]
     for number, change in enumerate(compared.changes):
         title = f"From {names_of[number]} to {names_of[number + 1]}"
-        in_headline = {change_note_text(note) for note in change.remarks if note.code in NOT_COMPARED}
-        others = [note for note in change.notes if note not in in_headline]
+        others = [change_note_text(note) for note in change.remarks if note.code not in NOT_COMPARED]
         notes = [headline(change), *(f"{note[0].upper()}{note[1:]}." for note in others)]
         for where, only in (("the first", change.only_before), ("the second", change.only_now)):
             notes += (

@@ -143,7 +143,8 @@ def _recorded_steps(
         found = False
         # Where calls are missing here and there, those that wait may be missing in any step.
         if not calls_whole and records.place_of(alone) != "scattered":
-            unlaunched = np.bincount(alone_step[alone], minlength=len(steps))
+            in_steps = alone_step[alone]
+            unlaunched = np.bincount(in_steps[in_steps >= 0], minlength=len(steps))
             kept, found = records.complete_steps(steps, call_step, lost, launches, unlaunched)
             calls_whole, whole = found, found
         if not found:  # figures of the GPU do not need the calls
@@ -230,9 +231,15 @@ def _without_inner_calls(calls: Columns, gpu: Columns, names: pd.Index) -> Colum
     inner = (kind != "") & (parent >= 0) & ((kind == of_parent) | ((kind == "wait") & sync_copy))
     # In traces of whole microseconds a call may seem to begin before the one before it has ended.
     begins, ends = calls["ts"] - calls["ts"][parent], calls["end"][parent] - calls["end"]
-    inner &= ((begins > 0) & (ends > 0)) | ((begins == 0) & (ends == 0) & (calls["dur"] > 0))
+    # Two calls of one name at the same time are two calls, unless they are one record that is written twice.
+    other = (calls["name"] != calls["name"][parent]) | (calls["correlation"] == calls["correlation"][parent])
+    inner &= ((begins > 0) & (ends > 0)) | ((begins == 0) & (ends == 0) & (calls["dur"] > 0) & other)
     if not inner.any():
         return calls
+    # Work finds its launch by number: where only the inner call has one, the outer call gets it.
+    lends = inner & (calls["correlation"] > 0) & (calls["correlation"][parent] <= 0)
+    calls["correlation"] = calls["correlation"].copy()
+    calls["correlation"][parent[lends]] = calls["correlation"][lends]
     outer = nearest(parent, ~inner)
     launch = row_with(calls["correlation"], gpu["correlation"])
     moved = (launch >= 0) & inner[np.maximum(launch, 0)]

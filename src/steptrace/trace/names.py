@@ -46,7 +46,9 @@ _COMM_FUNCTION = re.compile(
     | ^(?:\w+::)*(?:barrier|(?:put|wait)_signal)_kernel\Z               # of PyTorch's symmetric memory
     | (?:ipc|xgmi|nvlink)_?barrier | barrier_all | mori_?shmem
     | halo_?exchange | push_pull_halos
-    | (?:^|::)iris(?:::|_) | ^uc[pxt]_(?:put|get|am|tag|rma) | (?<![a-z])gin_(?:put|get) | dispatch_?ffn_?combine
+    | (?:^|::)iris(?:::|_(?:put|get|load|store|atomic|all))
+    | ^uc[pxt]_(?:put|get|am|tag|rma)(?=_|\Z)
+    | (?<![a-z])gin_(?:put|get) | dispatch_?ffn_?combine
     """,
     re.VERBOSE | re.IGNORECASE,
 )

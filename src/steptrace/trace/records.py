@@ -14,9 +14,10 @@ graph is known by its id, or, where the profiler writes none, as the one in the 
 Work of one stream runs in sequence. An end after the starts of several later launches of its stream is stale (AMD's
 profiler writes such after a stall), and is cut at the next start. Few launches or none come after a stream's last work:
 its end is stale if all of them lie within it, long before its end, or if the host has waited for it before. Without
-any of these, it is stale if the work took a hundred times as long as any other run of the same kernel, and is cut to
-the longest of these, as is one whose stream went on much later. Work of a kernel that ran once is compared with all the
-rest of the recording. Work of collectives may wait that long.
+any of these, it is stale if it ends after all other events and the work took a hundred times as long as any
+other run of the same kernel. It is then cut to the longest of these. An end that was cut at the next start of a stream
+that went on much later is cut to that length, too. Work of a kernel that ran once is compared with all the rest of the
+recording. Work of collectives may wait that long.
 
 A start long before the call that launched the work is as impossible: the work then began at that call, or at the end of
 what its stream did before. If many starts are too early, the clocks of host and GPU disagree, and nothing is changed.
@@ -146,6 +147,8 @@ def without_call(
         order = np.concatenate([[0], call_step[numbered], [steps - 1]])
         earliest, latest = np.sort([order[place], order[place + 1]], axis=0)
         step = np.clip(np.where(gpu_step >= 0, gpu_step, latest), earliest, latest)
+    elif steps:  # no call is recorded in any step
+        step = np.maximum(gpu_step, 0)
     return lost & alone & np.isin(gpu["name"], np.unique(gpu["name"][~alone])), step
 
 
@@ -443,9 +446,12 @@ def _longer_than_others(
     was_cut = np.isin(rows, cut)
     for at, is_stale in zip(rows.tolist(), was_cut.tolist(), strict=True):
         other, start, length = int(longest[of_kernel[at]]), int(gpu["ts"][at]), int(gpu["dur"][at])
-        if other and length > (1 if is_stale else _TIMES_LONGER) * other + _LONG_NS:
+        # A last work that ends within the recording contradicts nothing: kernels of a fixed grid may take any time.
+        beyond = int(gpu["end"][at]) > stop
+        if other and (is_stale or beyond) and length > (1 if is_stale else _TIMES_LONGER) * other + _LONG_NS:
             yield at, start + other
-        elif not (other or is_stale) and rest and length > _TIMES_LONGER * rest and stop > start:
+        # A recording that is shorter than what counts as long says nothing about how long its only work took.
+        elif not (other or is_stale) and rest > _LONG_NS and length > _TIMES_LONGER * rest and stop > start:
             yield at, stop
 
 

@@ -148,7 +148,8 @@ def _linked_to_launch(
     if not lost:
         return text
     activities = "1 GPU activity" if lost == 1 else f"{fmt.count(lost)} GPU activities"
-    text = f"the host's calls that launched {activities} are missing"
+    missing = f"the host's calls that launched {activities} are missing"
+    text = missing if lost >= wrong else f"{text}; {missing}"
     if left_out:
         text += f"; left out: {fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
     return text if measured else f"{text}, and other calls may be; {_NO_SYNCS}"
@@ -157,8 +158,11 @@ def _linked_to_launch(
 def _waiting_calls(wrong: int, _of: int, *, runtimes: Sequence[str], unknown: Sequence[str]) -> str:
     if wrong and unknown:
         return f"calls of {', '.join(unknown)}: it is not known which of them wait for the GPU; {_NO_SYNCS}"
-    calls = f"calls of {', '.join(runtimes)}" if runtimes else "the calls into the GPU's runtime are missing"
-    return f"{calls}; {_NO_SYNCS}" if wrong else calls
+    of_runtimes = f"calls of {', '.join(runtimes)}"
+    if not wrong:
+        return of_runtimes
+    missing = f"some {of_runtimes} are missing" if runtimes else "the calls into the GPU's runtime are missing"
+    return f"{missing}; {_NO_SYNCS}"
 
 
 def _after_launch(wrong: int, total: int, *, worst_ns: int) -> str:
@@ -274,7 +278,7 @@ _IMPOSSIBLE: Final = (
 
 def _remedy(check: "CheckCode", wrong: int, total: int, figures: Mapping[str, Any]) -> str | None:
     text, place = _REMEDIES.get(check), figures.get("place")
-    if check == "linked_to_launch" and figures.get("lost"):
+    if check == "linked_to_launch" and 2 * figures.get("lost", 0) > wrong:
         text = _WHERE_LOST["middle"]
     elif check == "linked_to_launch" and wrong == total:
         text = "what follows from launches was not measured"

@@ -36,7 +36,8 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
       stream alone there is nothing to wait for.
     - `between_kernels`: that work was queued on the stream whose work had just ended, and began within 30 us. This is
       the time that the GPU itself takes between two kernels.
-    - `unknown`: none of these, or the trace has neither the launch of the work nor a sign that it was queued.
+    - `unknown`: none of these, or the trace has neither the launch of the work nor a sign that it was queued, or it
+      lacks calls of the host, one of which may have been a sync.
     """
     busy = activity(trace).busy
     gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
@@ -52,7 +53,9 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
     queued = np.where(launch >= 0, ~late, waited_through)
     soon, same_stream = queued & (end - start < KERNEL_WAIT_BELOW_NS), _follows_its_stream(trace, start, row)
     dependent = (soon & ~same_stream) | (queued & waits_for_event(trace, launch) & _has_several_streams(trace))
-    conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent, soon]
+    # Where calls of the host are missing, a sync may be among them, and the host is not to be blamed for its gap.
+    by_host = (launch >= 0) & late & trace.meta.records.calls_whole
+    conditions = [in_sync & ~in_loader, in_loader, by_host, dependent, soon]
     return gaps, np.select(conditions, CAUSES[:-1], default=CAUSES[-1]).astype(object)
 
 

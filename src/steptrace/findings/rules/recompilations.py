@@ -92,20 +92,23 @@ def _find_predicted(variant: VariantResult) -> Iterator[Match[Figures]]:
     by_function: dict[tuple[str, int, str], list[Recompiled]] = {}
     for row in variant.compiled.predicted_recompilations:
         by_function.setdefault((row.compiled_file, row.compiled_line, row.function), []).append(row)
+    times_of = {function: sum(row.recompilations for row in rows) for function, rows in by_function.items()}
     for (file, line, function), rows in by_function.items():
-        times = sum(row.recompilations for row in rows)
+        times = times_of[file, line, function]
         if times < _LEAST.value:
             continue
+        # No function is compiled again more often than the limit allows: it is reached by those with most.
+        limit_reached = variant.compiled.predicted_limit_reached and times == max(times_of.values())
         rows.sort(key=lambda row: -row.recompilations)
         yield Match(
-            severity="info",
+            severity="warning" if limit_reached else "info",
             figures=Figures(
                 function=function,
                 file=file,
                 line=line,
                 compilations=times + 1,
                 compile_ns=None,
-                limit_reached=False,
+                limit_reached=limit_reached,
                 guards=_guards(rows),
             ),
             source=Source(file=rows[0].file, line=rows[0].line, function=function, code=rows[0].code),

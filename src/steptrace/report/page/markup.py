@@ -63,7 +63,9 @@ def inline_code(text: str) -> Markup:
     `folder/file.py:123`. A figure and its unit stay on one line.
     """
     shown = _LONG_NAME.sub(_with_breaks, str(escape(fmt.clipped(text, _LONGEST_SENTENCE))))
-    shown = _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", shown)
+    parts = shown.split("`")  # every second one is code, which somebody may copy
+    parts[::2] = [_BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", part) for part in parts[::2]]
+    shown = "`".join(parts)
     return Markup(_FILE_LINE.sub(_UNBROKEN, _BACKTICKS.sub(r"<code>\1</code>", shown)))
 
 
