@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch._dynamo import graph_break, mark_dynamic, mark_static
 
 from steptrace.predict import Prediction, captured, predict_syncs
 from steptrace.torch_names import release_of
+from steptrace.workloads.masked_losses import BooleanMaskLoss
 
 pytestmark = pytest.mark.skipif(
     release_of(torch.__version__) < captured._OLDEST, reason="following compiled code takes PyTorch 2.13"
@@ -184,6 +186,46 @@ def test_an_optimizer_is_compiled_alike_after_a_process_group_was_made() -> None
     assert not [found for code in compiled.codes for found in code.breaks if found.kind == "graph break in loop"]
 
 
+def given_none(device: str, compiled: Any) -> None:
+    """An argument that is a list, then None."""
+    run = compiled(lambda x, others: x * 2 if others is None else x + others[0])
+    x = torch.ones(3, device=device)
+    for others in ([x, x], None, [x, x]):
+        run(x, others)
+
+
+@pytest.mark.parametrize(
+    ("program", "recompilations"),
+    [
+        (given_none, 1),
+        (partial(numbers, given=(float("nan"),) * 3), 0),
+    ],
+)
+def test_values_that_do_not_compare_are_told_apart_as_pytorch_does(program: Program, recompilations: int) -> None:
+    with predict_syncs(follow_compiled=True) as syncs:
+        program("cuda", torch.compile)
+        assert Prediction.so_far(syncs).compiled.recompilations == recompilations
+
+
+def test_a_size_that_depends_on_data_is_a_number_behind_its_break() -> None:
+    def positive_mean(x: Tensor) -> Tensor:
+        y = x[x > 0]
+        return x.sum() if y.numel() == 0 else y.mean()
+
+    with predict_syncs(follow_compiled=True) as syncs:
+        torch.compile(positive_mean)(torch.ones(8, device="cuda"))
+        (code,) = Prediction.so_far(syncs).compiled.codes
+    assert (code.unlowered, [found.code for found in code.breaks]) == (None, ["y = x[x > 0]"])
+
+
+def test_breaks_of_a_study_s_own_loss_are_seen() -> None:
+    with predict_syncs(follow_compiled=True) as syncs:
+        scores = torch.ones(2, 3, 4, 4, device="cuda", requires_grad=True)
+        torch.compile(BooleanMaskLoss())(scores, torch.zeros(2, 4, 4, dtype=torch.long, device="cuda"))
+        (code,) = Prediction.so_far(syncs).compiled.codes
+    assert {Path(str(found.file)).name for found in code.breaks} == {"masked_losses.py"}
+
+
 def test_kernels_for_another_size_share_the_graphs() -> None:
     with predict_syncs(follow_compiled=True) as syncs:
         DOUBLE("cuda", torch.compile, shapes=ROWS, dynamic=True)
@@ -193,8 +235,11 @@ def test_kernels_for_another_size_share_the_graphs() -> None:
 
 def test_a_graph_break_ends_the_program_that_asks_for_one_graph() -> None:
     with predict_syncs(follow_compiled=True) as syncs:
+        run = torch.compile(broken, fullgraph=True)
         with pytest.raises(torch._dynamo.exc.Unsupported, match=r"(?s)graph_break.*test_compiled_counts.py\", line"):
-            torch.compile(broken, fullgraph=True)(torch.ones(3, device="cuda"))
+            run(torch.ones(3, device="cuda"))
         (code,) = Prediction.so_far(syncs).compiled.codes
+        with pytest.raises(torch._dynamo.exc.Unsupported):  # again, as on a GPU
+            run(torch.ones(3, device="cuda"))
     assert code.fullgraph
     assert [found.code for found in code.breaks] == ["graph_break()"]

@@ -69,8 +69,10 @@ _CALL: Final = "_call_impl"
 _OLDEST: Final = (2, 13)
 #: How often a condition on a tensor holds. Then it does not, so that a loop that waits for it ends.
 _MOST_TRUE: Final = 16
-#: Files of this package: what Dynamo says of them is not about the program.
-_OURS: Final = str(Path(__file__).parents[1])
+#: Folders of this package that are not the program's: what Dynamo says of them is not about it.
+_OURS: Final = tuple(
+    f"{Path(__file__).parents[1] / name}/" for name in ("predict", "engine", "launch", "inductor", "callbacks")
+)
 
 
 @dataclass
@@ -105,7 +107,7 @@ class _Found:
     is_lowering: bool = False
     #: The share of the blocks that the mask of a `flex_attention` leaves.
     mask_share: float = 1.0
-    trace: "Trace" = field(default_factory=lambda: Trace())
+    trace: Trace = field(default_factory=Trace)
 
 
 class _Reads(_Mode):  # type: ignore[misc]
@@ -127,7 +129,17 @@ class _Reads(_Mode):  # type: ignore[misc]
                 self.conditions += 1
                 return self.conditions <= _MOST_TRUE
             return ASSUMED_VALUE if not args[0].dtype.is_floating_point else float(ASSUMED_VALUE)
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        return pytree.tree_map(lambda value: _with_known_sizes(value, args), result)
+
+
+def _with_known_sizes(value: Any, args: Any) -> Any:
+    """A tensor between two graphs whose sizes depend on values, such as of `nonzero`: there they are numbers."""
+    if not isinstance(value, FakeTensor) or not any(isinstance(size, torch.SymInt) for size in value.shape):
+        return value
+    most = min((int(arg.numel()) for arg in pytree.tree_leaves(args) if isinstance(arg, Tensor)), default=1)
+    sizes = [size if isinstance(size, int) else most for size in value.shape]
+    return FakeTensor(value.fake_mode, torch.empty(sizes, dtype=value.dtype, device="meta"), value.fake_device)
 
 
 def capture(  # noqa: PLR0913

@@ -442,6 +442,8 @@ class _Kinds:
             key, alike, elements = _signature(*call)
             kind = key if self._compiler.dynamic is False else alike
             followed = kinds.fitting(call, kind)
+        if self._compiler.fullgraph and key in kinds.refused:
+            raise _unsupported(*kinds.refused[key])
         if followed is not None and key in followed.places:
             return followed.places[key]
         lowered = kinds.lowered.setdefault(alike, {})
@@ -471,7 +473,8 @@ class _Kinds:
         first = recorder.codes[kinds.first]
         recorder.codes[kinds.first] = replace(first, recompilations=tuple(kinds.recompilations.values()))
         if self._compiler.fullgraph and recorder.codes[place].breaks:
-            raise _unsupported(trace.error, recorder.codes[place].breaks[0])
+            kinds.refused[key] = trace.error, recorder.codes[place].breaks[0]
+            raise _unsupported(*kinds.refused[key])
         return place
 
     def has(self, target: Any, args: Any, kwargs: Any) -> bool:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from steptrace import foreign_messages as messages
 from steptrace.documents.compilations import Recompiled
+from steptrace.documents.compiled import GraphBreak
 from steptrace.engine.compilations import guard_of, shortened
 from steptrace.engine.frames import LOOK_PAST, trace_file_name
 from steptrace.torch_names import private
@@ -267,8 +268,8 @@ def _limit(value: Any, unlimited: float) -> float:
 
 
 def _bound(limit: float) -> str:
-    """A limit of a size as PyTorch writes it."""
-    return str(int(limit)) if math.isfinite(limit) else str(limit)
+    """A limit of a size or a number as PyTorch writes it."""
+    return str(int(limit)) if limit.is_integer() else str(limit)
 
 
 class Reference(NamedTuple):
@@ -366,7 +367,7 @@ class Compiled:
         dynamic = self.sizes.sources
         for guard, value in self.values.items():
             other = now.get(guard, _MISSING)
-            if value is _MISSING or (type(value) is type(other) and value == other):
+            if value is _MISSING or _is_same(value, other):
                 continue
             if isinstance(value, _OfTensor) and isinstance(other, _OfTensor):
                 difference = value.difference(other, guard.name if isinstance(guard, Guard) else "", dynamic)
@@ -439,8 +440,9 @@ class CompiledKinds:
         frames: the compilations of each function, with values as Dynamo's own process reads them.
         recompilations: the guards that have failed.
         lowered: by kind of arguments and their number of elements, where kernels are kept (`Syncs.codes`).
-        limited: the same of calls for which the code is not compiled again.
+        limited: where the code stands for calls that come after PyTorch's limit; None if there are none.
         first: where the code of the first compilation is kept; it holds all recompilations.
+        refused: by call what PyTorch says of code that must be one graph and is not, and the break.
     """
 
     function: str
@@ -452,6 +454,7 @@ class CompiledKinds:
     lowered: dict[object, dict[int, int]] = field(default_factory=dict)
     limited: int | None = None
     first: int | None = None
+    refused: dict[object, tuple[str | None, GraphBreak]] = field(default_factory=dict)
     #: Objects that locals of the functions are, by the identity that they had.
     _objects: weakref.WeakValueDictionary[int, Any] = field(default_factory=weakref.WeakValueDictionary)
 
@@ -550,11 +553,6 @@ class CompiledKinds:
         self.recompilations[key] = replace(found, recompilations=found.recompilations + 1)
 
 
-def _alive(identities: Collection[int]) -> dict[int, Any]:
-    """Objects of this process by their identity, as far as they still exist."""
-    return {id(one): one for one in gc.get_objects() if id(one) in identities}
-
-
 class _OfTensor(NamedTuple):
     """What a guard compares of a tensor."""
 
@@ -635,6 +633,13 @@ def fits(known: Sequence[Compiled], output: Any) -> tuple[bool, Failed | None]:
     return False, failed
 
 
+def _is_same(value: Any, other: Any) -> bool:
+    """Whether a guard that has seen one value holds for another one; NaN is the same as NaN."""
+    if type(value) is not type(other):
+        return False
+    return bool(value == other) or (isinstance(value, float) and math.isnan(value) and math.isnan(other))
+
+
 def state_of(scope: "_Scope", guards: Iterable[Guard | str]) -> dict[Guard | str, Any]:
     """The values of guards and of the global settings, for one call."""
     state = _global_state()
@@ -644,7 +649,10 @@ def state_of(scope: "_Scope", guards: Iterable[Guard | str]) -> dict[Guard | str
         if isinstance(guard, str):
             continue
         value = scope.value_of(guard.name)
-        state[guard] = _MISSING if value is _MISSING else _compared(guard, value)
+        try:
+            state[guard] = _MISSING if value is _MISSING else _compared(guard, value)
+        except TypeError:  # an object of another kind, without a length or keys
+            state[guard] = _Identity(type(value))
         if guard.kind == _TENSOR and isinstance(value, Tensor):
             first = same.setdefault(id(value), guard.name)
             if first != guard.name:
@@ -668,7 +676,7 @@ def _compared(guard: Guard, value: Any) -> Any:
     if kind == _TYPE:
         return _Identity(type(value))
     if kind == _KEYS:
-        return tuple(value)
+        return tuple(key if isinstance(key, str | int) else _Identity(key) for key in value)
     if kind == _PRESENT:
         return value is not None
     return _MISSING if isinstance(value, Tensor) else value

@@ -180,7 +180,7 @@ class Syncs:
         #: Whether modules are followed as if the program compiled them, beside its step as it is.
         self.compiles_modules = False
         self.originals: dict[tuple[Any, str], Any] = {}
-        #: Their places by the kind of code and arguments.
+        #: Which sizes and numbers of compiled code have varied so far, in PyTorch's own form; None for none.
         self.code_state: Any = None
         #: What each piece of code was compiled for, by its code object and settings.
         self.guarded_code: dict[object, CompiledKinds] = {}

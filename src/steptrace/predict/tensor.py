@@ -212,7 +212,12 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
         if (kind := _on_device(cls)) is not _PlainTensor:
             inner, gpu = view._inner, view.gpu
             view.__dict__.clear()
-            view.__class__ = kind
+            try:
+                view.__class__ = kind
+            except TypeError:  # a class with slots of its own has another layout
+                raise cannot_follow(
+                    "`as_subclass()` of a tensor on the GPU, to a class with `__slots__`", "call it on the CPU"
+                ) from None
             view._inner, view.gpu = inner, gpu
         return view
 
