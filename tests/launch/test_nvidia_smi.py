@@ -25,6 +25,8 @@ def asked(tmp_path):
         (["--query-gpu=memory.used, utilization.gpu", "--format=csv,nounits,noheader", "-i", "1"], "0, 0\n"),
         (["--query-gpu=index,clocks.sm", "--format", "csv", "--id=0"], "index, clocks.sm\n0, [N/A]\n"),
         (["--query-gpu=memory.free", "--format=csv", "-i", "0"], "memory.free [MiB]\n23040 MiB\n"),
+        (["--query-gpu=index", "--format=csv,noheader", "-i", "GPU-00000000-0000-0000-0000-000000000001"], "1\n"),
+        (["--query-compute-apps=pid,name", "--format=csv,noheader"], ""),
     ],
 )
 def test_it_answers_a_query(asked, options, printed):
@@ -34,6 +36,15 @@ def test_it_answers_a_query(asked, options, printed):
 def test_it_lists_the_gpus(asked):
     assert [line.partition(" (")[0] for line in asked("-L").splitlines()] == ["GPU 0: NVIDIA L4", "GPU 1: NVIDIA L4"]
     assert asked().count("NVIDIA L4") == 2
+
+
+def test_a_program_finds_the_free_memory_of_each_gpu(asked):
+    """As `nvidia-smi -q -d Memory | grep -A4 GPU | grep Free` does."""
+    lines = asked("-q", "-d", "Memory").splitlines()
+    near = [
+        line for at, line in enumerate(lines) if any(before.startswith("GPU") for before in lines[max(at - 4, 0) : at])
+    ]
+    assert [int(line.split()[2]) for line in near if "Free" in line] == [23040, 23040]
 
 
 def test_that_of_the_machine_stays(tmp_path):

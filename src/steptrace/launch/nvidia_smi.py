@@ -61,14 +61,36 @@ def answer(facts: Mapping[str, Any], options: Sequence[str]) -> str:
     """
     named = dict(option.partition("=")[::2] for option in _joined(options))
     gpus = [_properties(facts, index) for index in range(facts["gpus"])]
+    chosen = named.get("-i", named.get("--id"))
+    if chosen is not None:
+        names = set(chosen.split(","))
+        gpus = [gpu for gpu in gpus if names & {gpu["index"][0], gpu["uuid"][0]}]
+    if any(name.startswith("--query-") and name != "--query-gpu" for name in named):
+        return ""  # of processes, for one: none runs there
+    if "-q" in named or "--query" in named:
+        is_whole = "-d" not in named and "--display" not in named
+        return "".join(_section(gpu, is_whole=is_whole) for gpu in gpus)
     if "--query-gpu" in named:
-        chosen = named.get("-i", named.get("--id"))
-        wanted = gpus if chosen is None else [gpu for gpu in gpus if gpu["index"][0] in chosen.split(",")]
-        return _table(named["--query-gpu"].split(","), wanted, named.get("--format", "csv").split(","))
+        return _table(named["--query-gpu"].split(","), gpus, named.get("--format", "csv").split(","))
     if "-L" in named or "--list-gpus" in named:
         return "".join(f"GPU {gpu['index'][0]}: {gpu['name'][0]} (UUID: {gpu['uuid'][0]})\n" for gpu in gpus)
     lines = [f"NVIDIA-SMI of a virtual GPU (steptrace predict)  CUDA Version: {facts['cuda']}"]
     lines += [f"  {gpu['index'][0]}  {gpu['name'][0]}  0MiB / {gpu['memory.total'][0]}MiB" for gpu in gpus]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _section(gpu: Mapping[str, tuple[str, str]], *, is_whole: bool) -> str:
+    """What `-q` prints of one GPU: its name if `is_whole`, and its memory, by which programs choose a free GPU."""
+    memory = gpu["memory.total"][0]
+    name = (f"    Product Name                          : {gpu['name'][0]}",) if is_whole else ()
+    lines = (
+        f"GPU {gpu['index'][0]}",
+        *name,
+        "    FB Memory Usage",
+        f"        Total                             : {memory} MiB",
+        "        Used                              : 0 MiB",
+        f"        Free                              : {memory} MiB",
+    )
     return "".join(f"{line}\n" for line in lines)
 
 
