@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch._dynamo import graph_break, mark_dynamic, mark_static
+from torch._dynamo.trace_rules import get_torch_obj_rule_map
 
 from steptrace.predict import Prediction, captured, predict_syncs
 from steptrace.torch_names import release_of
@@ -181,6 +182,7 @@ def test_an_optimizer_is_compiled_alike_after_a_process_group_was_made() -> None
         finally:
             dist.destroy_process_group()
         compiled = Prediction.so_far(syncs).compiled
+    assert not [rule for rule in get_torch_obj_rule_map() if "steptrace" in str(getattr(rule, "__module__", ""))]
     assert compiled.recompilations == 1
     assert all(found.by_pytorch for code in compiled.codes for found in code.breaks if "_foreach" in str(found.file))
     assert not [found for code in compiled.codes for found in code.breaks if found.kind == "graph break in loop"]

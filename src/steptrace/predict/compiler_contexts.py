@@ -76,10 +76,27 @@ def functions_known(originals: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
     table = private(_RULES)
     given_back = {id(function) for function in originals.values()}
     rules = table()
-    for function in [function for function in rules if _is_replacement(function)]:
-        del rules[function]
+    _take_out_replacements(rules)
     rules.update({function: rule for function, rule in table.__wrapped__().items() if id(function) in given_back})
     yield
+
+
+def forget_replacements() -> None:
+    """Let Dynamo make its table of PyTorch's functions anew after a prediction, if it lost it or made it meanwhile.
+
+    Dynamo has its table from its import on, and loses it at `init_process_group`. A program that compiles for real
+    afterwards would otherwise have other graphs.
+    """
+    table = private(_RULES)
+    if table is not None and (not table.cache_info().currsize or any(map(_is_replacement, table()))):
+        table.cache_clear()
+        _take_out_replacements(table())
+
+
+def _take_out_replacements(rules: dict[Any, Any]) -> None:
+    """Take functions that stand in the place of PyTorch's out of a table, so that they are followed as Python code."""
+    for function in [function for function in rules if _is_replacement(function)]:
+        del rules[function]
 
 
 def _is_replacement(function: Any) -> bool:

@@ -38,6 +38,7 @@ from steptrace.predict import (
 )
 from steptrace.predict.arguments import Reroute
 from steptrace.predict.backend import Replacements, virtual_device
+from steptrace.predict.compiler_contexts import forget_replacements
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.patches import Feature, applied
 from steptrace.predict.places import running_line, stack_of
@@ -121,6 +122,8 @@ def predict_syncs(
                 yield recorder
     finally:
         Syncs.active = None
+        if "torch._dynamo" in sys.modules:
+            forget_replacements()
         _one_at_a_time.release()
 
 
