@@ -34,6 +34,7 @@ import numpy as np
 
 import estimate_constants as derive
 import estimate_timm
+import followed_programs
 import published_language_models
 import published_networks
 import published_steps
@@ -279,7 +280,7 @@ def of_published_steps(folder: Path) -> Iterator[str]:
     """Steps that others have published, of programs that were followed."""
     found = defaultdict(list)
     for step in published_steps.STEPS:
-        prediction = published_steps.followed(folder, step.program)
+        prediction = followed_programs.followed(folder, step.program)
         if prediction is not None:
             drawn = draws_of(followed_step(prediction), gpu_named(step.gpu))
             what = f"{step.gpu} {' '.join(map(str, step.program))}"
@@ -291,7 +292,7 @@ def of_networks(folder: Path) -> Iterator[str]:
     """Networks on one GPU and on eight, as others publish them."""
     found = defaultdict(list)
     for step in published_networks.STEPS:
-        prediction = published_networks.followed(folder, step.program)
+        prediction = followed_programs.followed(folder, step.program)
         if prediction is not None:
             of_step = replace(followed_step(prediction), devices=step.devices, tf32=step.program.precision == "fp32")
             kind = f"{'training' if step.program.part == 'train' else 'inference'}, GPUs: {step.devices}"
@@ -303,7 +304,7 @@ def of_language_models(folder: Path) -> Iterator[str]:
     """Steps of MPT models on eight GPUs, and of GPT-2 on one."""
     found = defaultdict(list)
     for step in published_language_models.STEPS:
-        prediction = published_language_models.followed(folder, step.program)
+        prediction = followed_programs.followed(folder, step.program)
         if prediction is not None:
             of_step = replace(followed_step(prediction), devices=step.devices)
             kind = f"MPT, {step.devices} {step.gpu}" if step.program.is_sharded else "GPT-2, A100"

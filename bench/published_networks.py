@@ -20,14 +20,8 @@ Each program is followed once, as one rank, to a file in FOLDER. An image networ
 the collectives that each of eight ranks launches. Llama is rank 0 of eight, whose collectives send nothing.
 """
 
-import argparse
-import gzip
-import json
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -37,9 +31,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from steptrace.documents.base import convert
-from steptrace.documents.prediction import PredictedStep, predicted_step
-from steptrace.documents.probe import Prediction as Followed
+import followed_programs
 from steptrace.estimate.gpus import Gpu, gpu_named
 
 #: Blocks of each stage, width of the first stage's 3 x 3 convolutions, and their groups.
@@ -377,34 +369,5 @@ def follow(program: Program) -> dict[str, Any]:
         return prediction
 
 
-def followed(folder: Path, program: Program) -> PredictedStep | None:
-    """The prediction of a program, None where it was not followed."""
-    path = folder / program.file
-    if not path.is_file():
-        return None
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return predicted_step([convert(json.load(file), Followed)])
-
-
-def follow_all(folder: Path, at_most: int | None = None) -> Iterator[str]:
-    """Follow each program in a process of its own, unless its file is there; its name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    programs = [one for one in dict.fromkeys(step.program for step in STEPS) if not (folder / one.file).is_file()]
-    for program in programs[:at_most]:
-        path, child = folder / program.file, os.fork()
-        if child == 0:
-            with gzip.open(path.with_suffix(".part"), "wt", encoding="utf-8", compresslevel=3) as file:
-                json.dump(follow(program), file)
-            path.with_suffix(".part").rename(path)
-            os._exit(0)
-        os.waitpid(child, 0)
-        yield program.file
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--at-most", type=int)
-    options = parser.parse_args()
-    for name in follow_all(options.out, options.at_most):
-        print(name, file=sys.stderr, flush=True)
+    followed_programs.main(__doc__, (step.program for step in STEPS), follow)

@@ -9,22 +9,14 @@ in FOLDER. No constant was fitted to these steps. The host's time per launch (HO
 judged after they had been seen.
 """
 
-import argparse
-import gzip
-import json
 import math
-import os
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from steptrace.documents.base import convert
-from steptrace.documents.prediction import PredictedStep, predicted_step
-from steptrace.documents.probe import Prediction as Followed
+import followed_programs
 
 #: Width, width of the feed-forward network, layers and heads.
 SIZES: Final = {
@@ -217,35 +209,6 @@ def follow(program: Program) -> dict[str, Any]:
         return Prediction.so_far(syncs).to_json()
 
 
-def followed(folder: Path, program: Program) -> PredictedStep | None:
-    """The prediction of a program, None where it was not followed."""
-    path = folder / program.file
-    if not path.is_file():
-        return None
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return predicted_step([convert(json.load(file), Followed)])
-
-
-def follow_all(folder: Path, at_most: int | None = None) -> Iterator[str]:
-    """Follow each program in a process of its own, unless its file is there; a line for each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    programs = [one for one in dict.fromkeys(step.program for step in STEPS) if not (folder / one.file).is_file()]
-    programs.sort(key=lambda one: (one.length != 256, one.part != "step"))  # if some are enough, these say most
-    for program in programs[:at_most]:
-        path, child = folder / program.file, os.fork()
-        if child == 0:
-            with gzip.open(path.with_suffix(".part"), "wt", encoding="utf-8", compresslevel=3) as file:
-                json.dump(follow(program), file)
-            path.with_suffix(".part").rename(path)
-            os._exit(0)
-        os.waitpid(child, 0)
-        yield program.file
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--at-most", type=int)
-    options = parser.parse_args()
-    for name in follow_all(options.out, options.at_most):
-        print(name, file=sys.stderr, flush=True)
+    by_what_they_say = sorted(STEPS, key=lambda step: (step.program.length != 256, step.program.part != "step"))
+    followed_programs.main(__doc__, (step.program for step in by_what_they_say), follow)  # if some are enough

@@ -40,17 +40,22 @@ def timm():
 
 
 @pytest.fixture(scope="module")
-def steps():
+def followed():
+    return bench_module("followed_programs")
+
+
+@pytest.fixture(scope="module")
+def steps(followed):  # noqa: ARG001  # which it imports
     return bench_module("published_steps")
 
 
 @pytest.fixture(scope="module")
-def networks():
+def networks(followed):  # noqa: ARG001  # which it imports
     return bench_module("published_networks")
 
 
 @pytest.fixture(scope="module")
-def language():
+def language(followed):  # noqa: ARG001  # which it imports
     return bench_module("published_language_models")
 
 
