@@ -184,7 +184,6 @@ def test_an_optimizer_is_compiled_alike_after_a_process_group_was_made() -> None
         compiled = Prediction.so_far(syncs).compiled
     assert not [rule for rule in get_torch_obj_rule_map() if "steptrace" in str(getattr(rule, "__module__", ""))]
     assert compiled.recompilations == 1
-    assert all(found.by_pytorch for code in compiled.codes for found in code.breaks if "_foreach" in str(found.file))
     assert not [found for code in compiled.codes for found in code.breaks if found.kind == "graph break in loop"]
 
 
