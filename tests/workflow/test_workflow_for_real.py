@@ -66,7 +66,7 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
         "boolean_mask": "ok",
         "ranks": "ok",
         "broken": "failed",
-    }
+    }, {name: [run["error"] for run in variant["runs"]] for name, variant in variants.items()}
     predicted = {name: variant["syncs"]["predicted_per_step"] for name, variant in variants.items()}
     assert predicted == {"boolean_mask": 6, "ranks": 0, "broken": None}
     assert "gate broken: small/boolean_mask syncs.per_step (predicted) beyond those allowed is 3" in result.stdout
