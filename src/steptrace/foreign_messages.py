@@ -171,13 +171,23 @@ DYNAMO_GUARDS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("global_state", re.compile(r"GLOBAL_STATE changed: (?P<value>.+)")),
     ("size", re.compile(r"(?P<value>.*\.(size|stride)\(\)\[(?P<dimension>\d+)\].*)")),
     ("length", re.compile(r"len\((?P<value>.+)\) == \d+")),
-    ("training", re.compile(r"(?P<value>.+)\.training == (True|False)")),
-    ("learning_rate", re.compile(r"(?P<value>.+\.param_groups\[\d+\]\['lr'\]) == ")),
-    ("read_value", re.compile(r"(?P<value>___stack\d+) == ")),
     ("value", re.compile(r"(?P<value>.+?) == .+")),
     ("type", re.compile(r"(?P<value>\S+) is (not )?None\Z")),
     ("alias", re.compile(r"(?P<value>\S+ is (not )?\S+)")),
     ("alias", re.compile(r"Duplicate tensors? found:?(?P<value>.*)")),
+)
+#: Dynamo's names of values whose guards have a kind of their own: that kind, and a pattern of the whole name. A guard
+#: on any other value is of kind `value` or `module_value`.
+DYNAMO_NAMED_VALUES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
+    ("training", re.compile(r"(?P<value>.+)\.training\Z")),
+    ("learning_rate", re.compile(r"(?P<value>.+\.param_groups\[\d+\]\['lr'\])\Z")),
+    ("read_value", re.compile(r"(?:L\[')?(?P<value>___stack\d+)(?:'\])?\Z")),
+)
+DYNAMO_LOCAL: Final = ForeignMessage(
+    owner="PyTorch 2.11 to 2.14, Dynamo's name of an object",
+    meaning="an argument or a local name (`name`); reasons for recompilations have the name alone",
+    otherwise="a predicted recompilation shows the longer name",
+    pattern=re.compile(r"L\[\s*'(?P<name>[^']+)'\s*\]"),
 )
 GPU_IS_MISSING: Final = ForeignMessage(
     owner="any program, and PyTorch",

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from guard_changes import CHANGES
 from steptrace.predict import Prediction, captured, predict_syncs
 from steptrace.torch_names import release_of
 
@@ -94,6 +95,37 @@ def _sizes(program: Callable[[], None]) -> list[tuple[str, int, int | None]]:
         program()
         codes = Prediction.so_far(syncs).compiled.codes
     return [(guard.kind, guard.recompilations, guard.dimension) for code in codes for guard in code.recompilations]
+
+
+#: What of `CHANGES` a guard compares, before and after; not for objects, whose kind says all.
+VALUES: dict[str, tuple[str | None, str | None]] = {
+    "size": ("4", "5"),
+    "rank": ("1", "2"),
+    "stride": ("3", "1"),
+    "dtype": ("torch.float32", "torch.float64"),
+    "requires_grad": ("False", "True"),
+    "device": ("cpu", "cuda:0"),
+    "kind of tensor": ("Tensor", "Parameter"),
+    "value": ("2", "3"),
+    "text": ("'a'", "'b'"),
+    "flag": ("True", "False"),
+    "length": ("1", "2"),
+    "type": ("list", "tuple"),
+    "object": ("sin", "cos"),
+    "alias": (None, None),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_guard_is_predicted_with_the_facts_that_pytorch_says_and_the_values(name: str) -> None:
+    function, calls, kind, value, dimension = CHANGES[name]
+    with predict_syncs(follow_compiled=True) as syncs:
+        run = torch.compile(function)
+        for arguments in [(torch.ones(3),), (on_gpu(3),)] if name == "device" else calls:
+            run(*arguments)
+        (guard,) = (guard for code in Prediction.so_far(syncs).compiled.codes for guard in code.recompilations)
+    assert (guard.kind, guard.value, guard.dimension, guard.guard) == (kind, value, dimension, None)
+    assert (guard.before, guard.now) == VALUES[name]
 
 
 def test_modes_types_and_settings_are_compiled_for_once_each() -> None:

@@ -1,7 +1,12 @@
 """Words on what was compiled while a program was measured."""
 
-from steptrace.documents.compilations import BrokenGraph, Compilations, Recompiled
+from typing import get_args
+
+import pytest
+
+from steptrace.documents.compilations import BrokenGraph, Compilations, GuardKind, Recompiled
 from steptrace.words.compilations import compilation_lines
+from steptrace.words.compiled import change_in_words
 
 
 def test_long_texts_of_a_program_are_short_and_on_one_line() -> None:
@@ -26,3 +31,12 @@ def test_long_texts_of_a_program_are_short_and_on_one_line() -> None:
     assert [("train.py:7" in line, "train.py:8" in line) for line in lines[1:]] == [(True, False), (False, True)]
     assert max(map(len, lines)) < 400
     assert not any("\n" in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", get_args(GuardKind))
+def test_a_predicted_change_names_the_object_and_both_values(kind: GuardKind) -> None:
+    words = change_in_words(kind, "self.width", 7, "31", "32")
+    assert "self.width" in words
+    assert words.index("31") < words.index("32")
+    assert ("7" in words) == (kind in ("size", "stride"))
+    assert "31" not in change_in_words(kind, "self.width", 7, None, "32")

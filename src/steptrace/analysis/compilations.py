@@ -8,7 +8,7 @@ from steptrace.analysis.common.registry import table_part
 from steptrace.documents.compilation_rows import CompiledFunctionRow, GraphBreakRow, RecompilationRow
 from steptrace.documents.compilations import Compilations
 from steptrace.documents.run import capture_of
-from steptrace.documents.table import frame_of
+from steptrace.documents.table import frame_of, names_of
 from steptrace.trace.model import Trace, once
 
 _NONE: Final = Compilations(graphs=0, compile_ns=0, functions=(), breaks=(), recompilations=())
@@ -43,4 +43,6 @@ def graph_breaks(trace: Trace) -> pd.DataFrame:
 @once
 def recompilations(trace: Trace) -> pd.DataFrame:
     """The guards that failed (table `recompilations`), those that failed most often first."""
-    return frame_of(RecompilationRow, [vars(recompilation) for recompilation in compilations(trace).recompilations])
+    names = names_of(RecompilationRow)
+    rows = [{name: getattr(guard, name) for name in names} for guard in compilations(trace).recompilations]
+    return frame_of(RecompilationRow, rows)

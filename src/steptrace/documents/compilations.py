@@ -98,8 +98,10 @@ class Recompiled:
         compiled_file: file of the compiled function.
         compiled_line: the line that it begins at.
         dimension: the dimension of a tensor's size or stride, from 0; None for other kinds.
-        guard: the first such guard as PyTorch writes it.
+        guard: the first such guard as PyTorch writes it; None if the recompilation is predicted.
         recompilations: how often it has failed.
+        before: of a predicted recompilation, the first value that the code was compiled for, as Python writes it.
+        now: the value that it was compiled for again.
     """
 
     file: str
@@ -111,8 +113,10 @@ class Recompiled:
     kind: GuardKind
     value: str
     dimension: int | None
-    guard: str
+    guard: str | None
     recompilations: int
+    before: str | None = None
+    now: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

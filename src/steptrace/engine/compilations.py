@@ -189,13 +189,29 @@ def guard_of(reason: str) -> tuple[str, GuardKind, str, int | None]:
     guard = text.partition("  # ")[0].strip()
     for kind, pattern in messages.DYNAMO_GUARDS:
         found = pattern.match(guard)
-        if found is not None:
-            is_of_module = kind == "value" and messages.DYNAMO_OF_MODULE.find(text) is not None
-            number = found.groupdict().get("dimension")
-            dimension = None if number is None else int(number)
-            exact = "module_value" if is_of_module else cast("GuardKind", kind)
-            return guard, exact, found["value"].strip(), dimension
+        if found is None:
+            continue
+        value = found["value"].strip()
+        if kind == "value":
+            exact, value = kind_of_value(value, of_module=messages.DYNAMO_OF_MODULE.find(text) is not None)
+            return guard, exact, value, None
+        number = found.groupdict().get("dimension")
+        return guard, cast("GuardKind", kind), value, None if number is None else int(number)
     return guard, "other", guard, None
+
+
+def kind_of_value(name: str, *, of_module: bool) -> tuple[GuardKind, str]:
+    """The kind of a guard on a number, a string or a flag, and the object that it is about.
+
+    Args:
+        name: Dynamo's name of the value.
+        of_module: whether it is a module's attribute.
+    """
+    for kind, pattern in messages.DYNAMO_NAMED_VALUES:
+        found = pattern.match(name)
+        if found is not None:
+            return cast("GuardKind", kind), found["value"]
+    return "module_value" if of_module else "value", name
 
 
 def broken_by_pytorch(kind: str, files: Iterable[str]) -> bool:

@@ -25,10 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from steptrace import foreign_messages as messages
-from steptrace.documents.compilations import Recompiled
+from steptrace.documents.compilations import GuardKind, Recompiled
 from steptrace.documents.compiled import GraphBreak
-from steptrace.engine.compilations import guard_of, shortened
+from steptrace.engine.compilations import kind_of_value, shortened
 from steptrace.engine.frames import LOOK_PAST, trace_file_name
+from steptrace.predict.backend import DEVICE_TYPE
 from steptrace.torch_names import private
 
 pytree: Any = private("torch.utils._pytree")
@@ -38,11 +39,11 @@ _LENGTHS: Final = ("SEQUENCE_LENGTH", "DICT_LENGTH")
 _CONSTANTS: Final = ("CONSTANT_MATCH", "EQUALS_MATCH")
 _IDENTITIES: Final = ("ID_MATCH", "FUNCTION_MATCH", "BUILTIN_MATCH", "CLASS_MATCH")
 _CONTAINS: Final = ("DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS")
-_TENSOR, _TYPE, _CLOSURE, _KEYS, _PRESENT = (
-    "TENSOR_MATCH", "TYPE_MATCH", "CLOSURE_MATCH", "DICT_KEYS_MATCH", "NOT_NONE_MATCH",
+_TENSOR, _TYPE, _CLOSURE, _KEYS, _PRESENT, _SAME = (
+    "TENSOR_MATCH", "TYPE_MATCH", "CLOSURE_MATCH", "DICT_KEYS_MATCH", "NOT_NONE_MATCH", "DUPLICATE_INPUT",
 )  # fmt: skip
 _COMPARED: Final = frozenset(
-    (*_LENGTHS, *_CONSTANTS, *_IDENTITIES, *_CONTAINS, _TENSOR, _TYPE, _CLOSURE, _KEYS, _PRESENT)
+    (*_LENGTHS, *_CONSTANTS, *_IDENTITIES, *_CONTAINS, _TENSOR, _TYPE, _CLOSURE, _KEYS, _PRESENT, _SAME)
 )
 #: Dynamo's name of all conditions on sizes, and a name for which tensors are the same.
 SHAPES: Final = "SHAPE_ENV"
@@ -80,7 +81,8 @@ class Guard(NamedTuple):
         file: file of the line that needs it; None if no line of the program does.
         line: that line.
         code: its text.
-        key: of a guard on what a dictionary or set contains, that.
+        key: of a guard on what a dictionary or set contains, that; of one on two arguments that are the same object,
+            the expression for the other one.
     """
 
     kind: str
@@ -121,11 +123,17 @@ def _read(guard: Any) -> Guard:
 
 
 def _key(guard: Any) -> Any:
-    """What a dictionary or set has to contain; None for a guard of another kind, and `_MISSING` if it is an object."""
-    if guard.create_fn_name() not in _CONTAINS:
+    """What a dictionary or set has to contain, or the name of the other argument that is the same object.
+
+    None for a guard of another kind; `_MISSING` if the key is an object.
+    """
+    kind = guard.create_fn_name()
+    arguments = guard.create_fn.keywords if isinstance(guard.create_fn, partial) else {}
+    if kind == _SAME:
+        return getattr(arguments.get("source_b"), "name", _MISSING)
+    if kind not in _CONTAINS:
         return None
-    given = guard.create_fn.keywords if isinstance(guard.create_fn, partial) else {}
-    key = given.get("key", _MISSING)
+    key = arguments.get("key", _MISSING)
     return key if isinstance(key, str | int) else _MISSING
 
 
@@ -189,12 +197,95 @@ def code_of(target: Any) -> object:
 
 
 class Failed(NamedTuple):
-    """A guard, or a global setting, whose value has changed: the old and the new one, and of a size the dimension."""
+    """A guard, or a global setting, whose value has changed.
+
+    Attributes:
+        guard: the guard; the name of a global setting; `ALIASES` for which tensors are the same.
+        value: what it was when the code was compiled; `_MISSING` of a condition on sizes.
+        other: what it is now.
+        dimension: of a tensor's size or stride, the dimension that differs.
+    """
 
     guard: "Guard | str"
     value: Any
     other: Any
     dimension: int | None
+
+    def recompiled(self, compiled: "Frame") -> Recompiled:
+        """The guard as predictions hold it, with no recompilation counted yet. `compiled` is the compiled function."""
+        figures = _figures(self)
+        guard = self.guard
+        file, line, code = compiled.file, compiled.line, None
+        if isinstance(guard, Guard) and guard.file is not None and guard.line is not None:
+            file, line, code = guard.file, guard.line, guard.code
+        return Recompiled(
+            file=file,
+            line=line,
+            function=compiled.function,
+            code=code,
+            compiled_file=compiled.file,
+            compiled_line=compiled.line,
+            kind=figures.kind,
+            value=shortened(messages.DYNAMO_LOCAL.pattern.sub(r"\g<name>", figures.value)),
+            dimension=figures.dimension,
+            guard=None,
+            before=None if figures.before is None else shortened(figures.before),
+            now=None if figures.now is None else shortened(figures.now),
+            recompilations=0,
+        )
+
+
+class _Figures(NamedTuple):
+    """The facts about a guard that has failed; the fields are those of `Recompiled`."""
+
+    kind: GuardKind
+    value: str
+    dimension: int | None = None
+    before: str | None = None
+    now: str | None = None
+
+
+def _figures(failed: Failed) -> _Figures:
+    guard, value, other, dimension = failed
+    if guard == ALIASES:
+        ((first, second), *_) = value ^ other
+        return _Figures("alias", f"{second} is {'' if value - other else 'not '}{first}")
+    if isinstance(guard, str):
+        return _Figures("global_state", guard, None, _text(value), _text(other))
+    if guard.kind == SHAPES:
+        return _Figures("value" if dimension is None else "size", guard.name, dimension)
+    if isinstance(value, _OfTensor) and isinstance(other, _OfTensor):
+        kind, before, now = value.changed(other, dimension)
+        return _Figures(kind, guard.name, dimension, before, now)
+    if guard.kind == _SAME:
+        return _Figures("alias", f"{guard.key} is {guard.name}")
+    if guard.kind in _CONTAINS:
+        return _Figures("other", f"{guard.key!r} in {guard.name}", None, _text(value), _text(other))
+    if guard.kind in _LENGTHS:
+        (of_type, length), (now_of_type, now) = value, other if isinstance(other, tuple) else (other, _MISSING)
+        if of_type != now_of_type:
+            return _Figures("type", guard.name, None, _text(of_type), _text(now_of_type))
+        return _Figures("length", guard.name, None, _text(length), _text(now))
+    if guard.kind == _KEYS:
+        return _Figures(
+            "length", guard.name, None, repr(len(value)), repr(len(other)) if type(other) is tuple else None
+        )
+    if guard.kind == _PRESENT:
+        return _Figures("type", guard.name)
+    if isinstance(value, _Identity):
+        is_type = guard.kind in (_TYPE, _TENSOR)
+        return _Figures("type" if is_type else "object", guard.name, None, _text(value), _text(other))
+    if value is None:
+        return _Figures("type", guard.name, None, _text(value), _text(other))
+    kind, name = kind_of_value(guard.name, of_module=guard.of_module)
+    return _Figures(kind, name, None, _text(value), _text(other))
+
+
+def _text(value: Any) -> str | None:
+    """A guard's value as Python writes it; None for an object that has no short text, and for a missing one."""
+    if isinstance(value, _Identity):
+        return value.name
+    return None if value is _MISSING else repr(value)
 
 
 class Symbol(NamedTuple):
@@ -524,33 +615,14 @@ class CompiledKinds:
         return _Scope(known, {} if module is None else vars(module))
 
     def _note(self, failed: "Failed", compiled: Frame) -> None:
-        guard, value, other, dimension = failed
-        text = _in_pytorchs_words(guard, value, other, dimension)
-        _, kind, what, number = guard_of(text)
-        file, line, code = compiled.file, compiled.line, None
-        if isinstance(guard, Guard):
-            if guard.of_module and kind == "value":
-                kind = "module_value"
-            if guard.kind == SHAPES:
-                kind, number = ("value", None) if dimension is None else ("size", dimension)
-            if guard.file is not None and guard.line is not None:
-                file, line, code = guard.file, guard.line, guard.code
-        key = kind, what, number, file, line
-        known = self.recompilations.get(key)
-        found = known or Recompiled(
-            file=file,
-            line=line,
-            function=compiled.function,
-            code=code,
-            compiled_file=compiled.file,
-            compiled_line=compiled.line,
-            kind=kind,
-            value=shortened(what),
-            dimension=number,
-            guard=shortened(text),
-            recompilations=0,
-        )
-        self.recompilations[key] = replace(found, recompilations=found.recompilations + 1)
+        found = failed.recompiled(compiled)
+        key = found.kind, found.value, found.dimension, found.file, found.line
+        known = self.recompilations.get(key, found)
+        self.recompilations[key] = replace(known, recompilations=known.recompilations + 1)
+
+
+#: The properties in `_OfTensor.fixed`. PyTorch reports another layout as it does another device.
+_OF_TENSORS: Final[tuple[GuardKind, ...]] = ("type", "dtype", "device", "requires_grad", "rank", "device")
 
 
 class _OfTensor(NamedTuple):
@@ -565,8 +637,33 @@ class _OfTensor(NamedTuple):
     def from_tensor(cls, tensor: Tensor) -> "_OfTensor":
         marked = frozenset(part for name in _DYNAMIC for part in getattr(tensor, name, ()) or ())
         strides = tuple(map(_number, tensor.stride())) if tensor.layout is torch.strided else ()
-        fixed = tensor.dtype, str(tensor.device), tensor.requires_grad, tensor.dim(), str(tensor.layout)
+        fixed = (
+            nn.Parameter.__name__ if isinstance(tensor, nn.Parameter) else Tensor.__name__,
+            tensor.dtype,
+            _device(tensor),
+            tensor.requires_grad,
+            tensor.dim(),
+            str(tensor.layout),
+        )
         return cls(fixed, tuple(map(_number, tensor.shape)), strides, marked)
+
+    def changed(self, other: "_OfTensor", dimension: int | None) -> tuple[GuardKind, str, str]:
+        """The property that differs in another tensor, its value here, and its value there.
+
+        Args:
+            other: the other tensor.
+            dimension: the dimension whose size or stride differs; None if another property does.
+        """
+        if dimension is None:
+            kind, before, now = next(
+                (kind, before, now)
+                for kind, before, now in zip(_OF_TENSORS, self.fixed, other.fixed, strict=True)
+                if before != now
+            )
+            return kind, str(before), str(now)
+        if self.sizes[dimension] != other.sizes[dimension] or not self.strides:
+            return "size", str(self.sizes[dimension]), str(other.sizes[dimension])
+        return "stride", str(self.strides[dimension]), str(other.strides[dimension])
 
     def difference(self, other: "_OfTensor", name: str, dynamic: Collection[str]) -> tuple[str, int | None] | None:
         """What differs in another tensor, and in which dimension, but for dynamic sizes; `name` is the tensor's."""
@@ -582,6 +679,12 @@ class _OfTensor(NamedTuple):
             if stride != now and not is_dynamic:
                 return "stride", dimension
         return None
+
+
+def _device(tensor: Tensor) -> str:
+    """A tensor's device as the program names it."""
+    device = tensor.device
+    return f"cuda:{device.index}" if device.type == DEVICE_TYPE else str(device)
 
 
 def _number(size: Any) -> int:
@@ -650,7 +753,10 @@ def state_of(scope: "_Scope", guards: Iterable[Guard | str]) -> dict[Guard | str
             continue
         value = scope.value_of(guard.name)
         try:
-            state[guard] = _MISSING if value is _MISSING else _compared(guard, value)
+            if guard.kind == _SAME and value is not _MISSING:
+                state[guard] = value is scope.value_of(str(guard.key))
+            else:
+                state[guard] = _MISSING if value is _MISSING else _compared(guard, value)
         except TypeError:  # an object of another kind, without a length or keys
             state[guard] = _Identity(type(value))
         if guard.kind == _TENSOR and isinstance(value, Tensor):
@@ -667,8 +773,8 @@ def _compared(guard: Guard, value: Any) -> Any:
         return guard.key in value
     if kind == _TENSOR:
         return _OfTensor.from_tensor(value) if isinstance(value, Tensor) else _Identity(type(value))
-    if kind in _LENGTHS:
-        return len(value)
+    if kind in _LENGTHS:  # Dynamo compares the type as well
+        return _Identity(type(value)), len(value)
     if kind in _IDENTITIES:
         return _Identity(value)
     if kind == _CLOSURE:
@@ -685,12 +791,16 @@ def _compared(guard: Guard, value: Any) -> Any:
 class _Identity:
     """An object that equals itself alone.
 
-    It is kept alive, so that its identity is not another one's later, but for what another process has noted of it.
+    It is kept alive, so that no later object gets its identity. Objects of another process are not kept.
+
+    Attributes:
+        name: of a type, function or module; None for other objects.
     """
 
-    def __init__(self, value: object, identity: int | None = None) -> None:
+    def __init__(self, value: object, identity: int | None = None, name: str | None = None) -> None:
         self.value = value
         self.identity = id(value) if identity is None else identity
+        self.name: str | None = getattr(value, "__name__", None) if name is None else name
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Identity) and other.identity == self.identity
@@ -699,7 +809,7 @@ class _Identity:
         return self.identity
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Identity, (None, self.identity)
+        return _Identity, (None, self.identity, self.name)
 
 
 def _sendable(value: Any) -> Any:
@@ -722,38 +832,3 @@ def _global_state() -> dict[Guard | str, Any]:
         "default_dtype": torch.get_default_dtype(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
     }
-
-
-def _in_pytorchs_words(guard: Guard | str, value: Any, other: Any, dimension: int | None) -> str:
-    """A failed guard as PyTorch writes it."""
-    if guard == ALIASES:
-        ((name, same), *_) = value ^ other
-        return f"{same} is {'' if value - other else 'not '}{name}"
-    if isinstance(guard, str):
-        return f"GLOBAL_STATE changed: {guard} "
-    name = guard.name
-    if isinstance(value, _OfTensor) and isinstance(other, _OfTensor):
-        return f"tensor '{name}' {_tensor_words(value, other, dimension)}"
-    if guard.kind == SHAPES:
-        return name
-    if guard.kind in _CONTAINS:
-        return f"{'' if value else 'not '}___dict_contains({guard.key!r}, {name})"
-    if guard.kind in _LENGTHS:
-        return f"len({name}) == {value}"
-    if guard.kind == _KEYS:
-        return f"len({name}) == {len(value)}"
-    if guard.kind == _PRESENT:
-        return f"{name} is {'not ' if value else ''}None"
-    if isinstance(value, _Identity):
-        return f"___check_{'type' if guard.kind in (_TYPE, _TENSOR) else 'obj'}_id({name}, {value.identity})"
-    return f"{name} is None" if value is None else f"{name} == {value!r}"
-
-
-def _tensor_words(value: _OfTensor, other: _OfTensor, dimension: int | None) -> str:
-    if dimension is not None:
-        is_size = value.sizes[dimension] != other.sizes[dimension]
-        what, pair = ("size", (value.sizes, other.sizes)) if is_size else ("stride", (value.strides, other.strides))
-        return f"{what} mismatch at index {dimension}. expected {pair[0][dimension]}, actual {pair[1][dimension]}"
-    names = "dtype", "Tensor device index", "requires_grad", "rank", "dispatch key set"
-    place = next(k for k, (one, two) in enumerate(zip(value.fixed, other.fixed, strict=True)) if one != two)
-    return f"{names[place]} mismatch. expected {value.fixed[place]}, actual {other.fixed[place]}"

@@ -25,6 +25,26 @@ _UNLOWERED: Final[Mapping[Unlowered, str]] = {
     "backend": "its backend runs its operators one by one",
     "kinds": "it is compiled for more kinds of arguments than PyTorch compiles by default",
 }
+#: What has changed where a guard fails.
+_CHANGED: Final[Mapping[GuardKind, str]] = {
+    "size": "the size of {value} in dimension {dimension} changes",
+    "stride": "the stride of {value} in dimension {dimension} changes",
+    "rank": "the number of dimensions of {value} changes",
+    "dtype": "the dtype of {value} changes",
+    "device": "the device or layout of {value} changes",
+    "requires_grad": "requires_grad of {value} changes",
+    "value": "{value} changes",
+    "read_value": "a value that was read at a graph break ({value}) changes",
+    "module_value": "{value}, a number of a module, changes",
+    "learning_rate": "the learning rate {value} changes",
+    "training": "the training mode of {value} changes",
+    "length": "the length of {value} changes",
+    "type": "the type of {value} changes",
+    "object": "the object {value} changes",
+    "alias": "{value} holds in some calls only",
+    "global_state": "PyTorch's setting {value} changes",
+    "other": "{value} changes",
+}
 
 
 def compiled_lines(
@@ -74,9 +94,27 @@ def break_in_words(graph_break: GraphBreak | BrokenGraph) -> str:
 
 
 def recompiled_in_words(guard: Recompiled) -> str:
-    """How often a guard fails, where, and its text."""
+    """How often a guard fails, where, and what has changed."""
     times = fmt.plural(guard.recompilations, "recompilation")
-    return f"{times} at {fmt.place(guard.file, guard.line)}: the guard {on_one_line(guard.guard)} failed"
+    where = fmt.place(guard.file, guard.line)
+    if guard.guard is not None:
+        return f"{times} at {where}: {guard_in_words(guard.guard)}"
+    return f"{times} at {where}: {change_in_words(guard.kind, guard.value, guard.dimension, guard.before, guard.now)}"
+
+
+def guard_in_words(guard: str) -> str:
+    """That a guard has failed, with its text as PyTorch writes it."""
+    return f"the guard `{on_one_line(guard)}` failed"
+
+
+def change_in_words(
+    kind: GuardKind, value: str, dimension: int | None, before: str | None = None, now: str | None = None
+) -> str:
+    """What has changed where a guard is predicted to fail; the arguments are the fields of `Recompiled`."""
+    changed = _CHANGED[kind].format(value=f"`{on_one_line(value)}`", dimension=dimension)
+    if before is None or now is None:
+        return changed
+    return f"{changed} from {on_one_line(before)} to {on_one_line(now)}"
 
 
 def on_one_line(text: str) -> str:

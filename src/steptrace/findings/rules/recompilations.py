@@ -12,6 +12,7 @@ from steptrace.documents.variant import VariantResult
 from steptrace.findings.rule import BaseFigures, Match, Rule, Threshold, Words, advise, per_variant
 from steptrace.findings.window import Window
 from steptrace.format import duration, place, plural
+from steptrace.words.compiled import change_in_words, guard_in_words
 
 #: The most guards that are named.
 _MOST_NAMED: Final = 3
@@ -26,7 +27,13 @@ class FailedGuard(Document, frozen=True, kw_only=True):
     """A guard that failed."""
 
     kind: Annotated[GuardKind, field("What it holds, as a code.")]
-    guard: Annotated[str, field("As PyTorch writes it.")]
+    value: Annotated[str, field("The object or setting that it is about, as PyTorch writes it.")]
+    dimension: Annotated[int | None, field("Of a tensor's size or stride: which one, from 0.")]
+    guard: Annotated[str | None, field("As PyTorch writes it; null if it is predicted.")]
+    before: Annotated[
+        str | None, field("If predicted: the first value that the code was compiled for, as Python writes it.")
+    ]
+    now: Annotated[str | None, field("If predicted: the value that it was compiled for again.")]
     file: Annotated[str | None, field("File of the line that it is about.")]
     line: Annotated[int | None, field("That line.")]
     recompilations: Annotated[int, field("How often it failed.")]
@@ -81,7 +88,17 @@ def _figures(function: CompiledFunctionRow, rows: Sequence[RecompilationRow]) ->
 
 def _guards(rows: Sequence[RecompilationRow | Recompiled]) -> tuple[FailedGuard, ...]:
     return tuple(
-        FailedGuard(kind=row.kind, guard=row.guard, file=row.file, line=row.line, recompilations=row.recompilations)
+        FailedGuard(
+            kind=row.kind,
+            value=row.value,
+            dimension=row.dimension,
+            guard=row.guard,
+            before=row.before if isinstance(row, Recompiled) else None,
+            now=row.now if isinstance(row, Recompiled) else None,
+            file=row.file,
+            line=row.line,
+            recompilations=row.recompilations,
+        )
         for row in rows[:_MOST_NAMED]
     )
 
@@ -125,13 +142,18 @@ def _words(figures: Figures) -> Words:
     if figures.limit_reached:
         claim += "; then PyTorch's limit was reached, and calls with other arguments run uncompiled"
     evidence = tuple(
-        f"{plural(guard.recompilations, 'recompilation')}: the guard `{guard.guard}` failed, "
-        f"{_place(guard.file, guard.line)}"
+        f"{plural(guard.recompilations, 'recompilation')}: {_guard(guard)}, {_place(guard.file, guard.line)}"
         for guard in figures.guards
     )
     kinds = dict.fromkeys(guard.kind for guard in figures.guards)
     advice = tuple(part for kind in kinds for part in against_recompilation(kind))
     return Words(claim, evidence, advice)
+
+
+def _guard(guard: FailedGuard) -> str:
+    if guard.guard is not None:
+        return guard_in_words(guard.guard)
+    return change_in_words(guard.kind, guard.value, guard.dimension, guard.before, guard.now)
 
 
 def _place(file: str | None, line: int | None) -> str:
