@@ -249,6 +249,7 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "lazy modules, and modules that are moved in inference mode, may fail",
         "torch.nn.Module._apply",
         "torch.Tensor._make_subclass",
+        "torch._C._swap_tensor_impl",
         "torch.nn.parameter.UninitializedTensorMixin",
     ),
     *_rows(

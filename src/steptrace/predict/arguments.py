@@ -16,6 +16,7 @@ from steptrace.predict import backend, cuda_classes, products, recurrent, spectr
 from steptrace.predict.attention import attention
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.pytorch import TensorBase, aten
+from steptrace.predict.swaps import set_data
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 from steptrace.predict.threads import stop_if_ended
@@ -61,15 +62,8 @@ class Reroute(TorchFunctionMode):
             non_blocking = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
             device = backend.virtual_device(args[0].device if is_virtual(args[0]) else "cuda")
             return args[0].to(device, of_cuda.dtype, non_blocking=non_blocking)
-        if kind == "__set__" and func == SET_DATA:
-            if is_virtual(args[1]) is not is_virtual(args[0]):
-                # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
-                moved = args[1].detach().requires_grad_(args[0].requires_grad)
-                moved = nn.Parameter(moved, moved.requires_grad) if isinstance(args[0], nn.Parameter) else moved
-                torch.utils.swap_tensors(args[0], moved)  # type: ignore[no-untyped-call]
-                return None
-            if is_virtual(args[0]):
-                args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
+        if kind == "__set__" and func == SET_DATA and (is_virtual(args[0]) or is_virtual(args[1])):
+            return set_data(*args)
         if UNFINISHED and kind in _READ_IN_PYTHON and not is_virtual(args[0]) and Syncs.active is not None:
             Syncs.active.reads(f"Tensor.{kind}", args[:1])
         if type(kwargs.get("generator")) is cuda_classes.DefaultGenerator:

@@ -17,7 +17,7 @@ from steptrace.foreign_messages import TORCH_CANNOT_SWAP
 from steptrace.predict.backend import Replacements, device
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.pytorch import TensorBase, functions_off, replacing
-from steptrace.predict.tensor import is_virtual
+from steptrace.predict.tensor import is_virtual, known_class
 from steptrace.torch_names import private
 
 pytree: Any = private("torch.utils._pytree")
@@ -31,6 +31,7 @@ def replacements() -> Replacements:
     """The replacements in torch.nn and torch.export while a prediction is active."""
     return {
         (torch.export, "export"): _exported(torch.export.export),
+        (nn.Parameter, "__new__"): staticmethod(_new(nn.Parameter.__new__)),
         **replacing("torch.nn.Module._apply", _converting),
         **replacing("torch.Tensor._make_subclass", lambda make: staticmethod(_making(make))),
         **(
@@ -118,6 +119,18 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
                     torch.__future__.set_swap_module_params_on_conversion(True)
 
     return _apply
+
+
+def _new(new: Callable[..., Any]) -> Callable[..., Any]:
+    """How a parameter is made of a tensor: of the virtual device, too, as one of the program's own class."""
+
+    def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002, N807 - torch's
+        if cls is not nn.Parameter and is_virtual(data) and known_class(data) in (Tensor, nn.Parameter):
+            make: Any = Tensor._make_subclass
+            return make(cls, data, requires_grad)
+        return new(cls, data, requires_grad)
+
+    return __new__
 
 
 def _making(make: Callable[..., Tensor]) -> Callable[..., Any]:

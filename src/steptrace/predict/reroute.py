@@ -32,6 +32,7 @@ from steptrace.predict import (
     modules,
     nvrtc_kernels,
     substitutes,
+    swaps,
     tensor,
     threads,
     triton_kernels,
@@ -202,16 +203,8 @@ def _parameters_kept(_recorder: Syncs) -> Iterator[Replacements]:
     future = torch.__future__
     before = future.get_swap_module_params_on_conversion()
     future.set_swap_module_params_on_conversion(True)
-    swap = torch.utils.swap_tensors
-
-    def keeping_attributes(moved: torch.Tensor, other: torch.Tensor) -> None:
-        """Swap two tensors, and keep what the program has noted on the first, as on a parameter that is not swapped."""
-        noted = {name: value for name, value in vars(moved).items() if name not in ("_inner", "gpu")}
-        swap(moved, other)  # type: ignore[no-untyped-call]
-        moved.__dict__.update(noted)
-
     try:
-        yield {(torch.utils, "swap_tensors"): keeping_attributes}
+        yield {(torch.utils, "swap_tensors"): swaps.swapping(torch.utils.swap_tensors)}
     finally:
         future.set_swap_module_params_on_conversion(before)
 

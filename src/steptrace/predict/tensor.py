@@ -278,7 +278,7 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
             values = torch.nn.Parameter(values, self.requires_grad)
         if (kind := type(self).stands_for) is not Tensor:
             values = values.as_subclass(kind)
-            values.__dict__.update(_of_the_program(self))
+            values.__dict__.update(of_the_program(self))
         return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     # Writing values
@@ -295,16 +295,22 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
             raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
         if id(self) not in memo:
             copied: Any = self.detach().clone()
-            copied.__dict__.update(_of_the_program(self))
+            copied.__dict__.update(of_the_program(self))
             memo[id(self)] = copied.requires_grad_(self.requires_grad)
             if self.grad is not None:
                 copied.grad = self.grad.__deepcopy__(memo)  # type: ignore[no-untyped-call]
         return memo[id(self)]  # type: ignore[no-any-return]
 
 
-def _of_the_program(tensor: VirtualTensor) -> dict[str, Any]:
+def of_the_program(tensor: Tensor) -> dict[str, Any]:
     """The attributes that the program has given a tensor."""
     return {name: value for name, value in tensor.__dict__.items() if name not in _OURS}
+
+
+def known_class(tensor: Tensor) -> Any:
+    """The class of a tensor as the program knows it."""
+    kind: Any = type(tensor).stands_for if isinstance(tensor, VirtualTensor) else type(tensor)
+    return torch.nn.Parameter if kind is Tensor and isinstance(tensor, torch.nn.Parameter) else kind
 
 
 @cache
@@ -322,8 +328,8 @@ def _on_device(kind: Any) -> Any:
         metaclass = type(type(kind).__name__, (_StandsFor, type(kind)), {})
         _pickled_as_known(metaclass)
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    hidden = {name: _hidden(name) for name in _OURS}
-    return metaclass(kind.__name__, (kind, VirtualTensor), {"stands_for": kind, **names, **hidden})
+    apart = {name: _hidden(name) for name in _OURS}
+    return metaclass(kind.__name__, (kind, VirtualTensor), {"stands_for": kind, **names, **apart})
 
 
 class _Hidden:
@@ -342,8 +348,17 @@ class _Hidden:
             self._kept[key] = weakref.ref(tensor, lambda _: self._kept.pop(key, None)), {}
         return self._kept[key][1]
 
+    def take(self, tensor: Any) -> dict[str, Any]:
+        """The hidden attributes of a tensor, which has none from now on, and no weak reference to it."""
+        return self._kept.pop(id(tensor), (None, {}))[1]
 
-_HIDDEN: Final = _Hidden()
+    def put(self, tensor: Any, attributes: dict[str, Any]) -> None:
+        """Give a tensor hidden attributes."""
+        if attributes:
+            self.of(tensor).update(attributes)
+
+
+hidden: Final = _Hidden()
 
 
 def _hidden(name: str) -> property:
@@ -351,11 +366,11 @@ def _hidden(name: str) -> property:
 
     def read(self: VirtualTensor) -> Any:
         try:
-            return _HIDDEN.of(self)[name]
+            return hidden.of(self)[name]
         except KeyError:
             raise AttributeError(name) from None
 
-    return property(read, lambda self, value: _HIDDEN.of(self).__setitem__(name, value))
+    return property(read, lambda self, value: hidden.of(self).__setitem__(name, value))
 
 
 def _zeros_in_place_of(meta: Tensor, gpu: int) -> Tensor:

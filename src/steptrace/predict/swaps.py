@@ -1,0 +1,71 @@
+"""Tensors that get another content and stay the same object: by `tensor.data = other`, or as their module moves.
+
+On CUDA such a tensor keeps its class, its gradient, and what the program has noted on it. PyTorch's C++ refuses to give
+a tensor of the host the content of one of the virtual device, so the two change places here.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from steptrace.predict.places import is_inside
+from steptrace.predict.pytorch import functions_off
+from steptrace.predict.tensor import SET_DATA, hidden, is_virtual, is_wrapper, known_class, of_the_program
+from steptrace.torch_names import private
+
+#: Exchanges what two tensors are in C++.
+_EXCHANGE: Final[Any] = private("torch._C._swap_tensor_impl")
+#: Methods of modules that give their own tensors another content; on CUDA they do so by `tensor.data = other`.
+_OF_MODULES: Final = ("Module._apply", "Module._load_from_state_dict")
+#: Marks a tensor of the virtual device as a parameter: its class is not `nn.Parameter`.
+_IS_PARAMETER: Final = "_is_param"
+
+
+def set_data(tensor: Any, data: Any) -> None:
+    """`tensor.data = data`, where either lies on the virtual device."""
+    if is_virtual(tensor) is is_virtual(data) and tensor.is_inference() is data.is_inference():
+        tensor._inner, tensor.gpu = data._inner.detach(), data.gpu
+        SET_DATA(tensor, data)
+        return
+    # Outside of inference mode its tensors cannot require gradients.
+    with functions_off(), torch.inference_mode(data.is_inference()):
+        _take(tensor, data.detach())
+
+
+def swapping(swap: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """`torch.utils.swap_tensors`: a tensor of a module keeps its class, as one that is not swapped on CUDA."""
+
+    def swap_tensors(first: Any, second: Any) -> None:
+        of_class = not (is_wrapper(type(first)) or is_wrapper(type(second)))
+        if _EXCHANGE is not None and of_class and any(map(is_inside, _OF_MODULES)):
+            with functions_off():
+                _take(first, second)
+            return
+        kept = [hidden.take(tensor) for tensor in (first, second)]
+        try:
+            swap(first, second)
+            kept.reverse()
+        finally:
+            for tensor, attributes in zip((first, second), kept, strict=True):
+                hidden.put(tensor, attributes)
+
+    return swap_tensors
+
+
+def _take(tensor: Any, content: Any) -> None:
+    """Give a tensor the content of another one, which nobody needs any more."""
+    kind, noted, gradient = known_class(tensor), of_the_program(tensor), tensor.grad
+    needs_gradient = tensor.requires_grad
+    content = content.detach().as_subclass(Tensor if kind is nn.Parameter else kind)
+    content = nn.Parameter(content, needs_gradient) if kind is nn.Parameter else content.requires_grad_(needs_gradient)
+    if gradient is not None and gradient.shape == content.shape:
+        content.grad = gradient.to(content.device, content.dtype)
+    _EXCHANGE(tensor, content)
+    noted.pop(_IS_PARAMETER, None)
+    hidden.take(tensor)
+    tensor.__class__ = type(content)
+    tensor.__dict__ = {**vars(content), **noted}
+    if is_virtual(content):
+        tensor._inner, tensor.gpu = content._inner, content.gpu

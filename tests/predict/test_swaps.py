@@ -1,0 +1,77 @@
+"""Tensors that change sides or content keep their class, their gradient, and what the program noted on them."""
+
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from steptrace.predict import predict_syncs
+
+
+class Labelled(torch.Tensor):
+    pass
+
+
+class Scaled(nn.Parameter):
+    inited = False
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.inited = True
+
+
+@pytest.mark.parametrize("make", [lambda values: values.as_subclass(Labelled), Scaled, nn.Parameter])
+def test_a_tensor_keeps_its_class_and_attributes_as_its_data_change_sides(make):
+    with predict_syncs() as syncs:
+        tensor = make(torch.ones(3))
+        kind, tensor.note = type(tensor), 5
+        seen = weakref.ref(tensor)
+        for side in ("cuda", "cpu", "cuda"):
+            tensor.data = tensor.data.to(side)
+            assert isinstance(tensor, kind)
+            assert (type(tensor) == kind) is (side == "cpu" or kind is not nn.Parameter)
+            assert (tensor.device.type, tensor.note, seen() is tensor) == (side, 5, True)
+        assert syncs.total == 3
+        assert (tensor + 1).tolist() == [2.0] * 3
+
+
+def test_a_gradient_changes_sides_with_its_parameter():
+    with predict_syncs():
+        layer = nn.Linear(2, 2).cuda()
+        layer(torch.ones(1, 2, device="cuda")).sum().backward()
+        layer.weight.data = layer.weight.data.cpu()
+        layer.weight.grad.data = layer.weight.grad.data.cpu()
+        assert (layer.weight.grad.device.type, layer.weight.grad.tolist()) == ("cpu", [[1.0, 1], [1, 1]])
+
+
+def test_parameters_of_a_program_s_class_stay_so_as_their_module_moves():
+    with predict_syncs():
+        module = nn.Module()
+        module.weight = Scaled(torch.ones(2))
+        module.made_there = Scaled(torch.ones(2, device="cuda"), requires_grad=False)
+        assert (module.made_there.inited, module.made_there.requires_grad) == (True, False)
+        for moved in (module.cuda(), module.half(), module.cpu(), module.double()):
+            for tensor in moved.parameters():
+                assert isinstance(tensor, Scaled)
+                assert tensor.inited
+
+
+def test_swapped_tensors_swap_their_classes():
+    with predict_syncs():
+        first, second = torch.zeros(2).cuda().as_subclass(Labelled), torch.ones(3).cuda()
+        torch.utils.swap_tensors(first, second)
+        assert (type(first) == torch.Tensor, first.tolist()) == (True, [1.0] * 3)
+        assert (type(second), second.tolist()) == (Labelled, [0.0] * 2)
+
+
+def _trained() -> list[object]:
+    layer = nn.Linear(2, 1, device="cuda")
+    with torch.inference_mode():
+        vector_to_parameters(torch.zeros_like(parameters_to_vector(layer.parameters())), layer.parameters())
+    return [layer.weight.tolist(), layer.weight.requires_grad, layer.weight.is_inference()]
+
+
+def test_parameters_take_a_vector_s_values_in_inference_mode():
+    with predict_syncs():
+        assert _trained() == [[[0.0, 0.0]], True, True]
