@@ -376,3 +376,22 @@ def test_the_steps_of_a_program_s_own_profiler_are_one_place():
                 own.step()
     assert [(site.label, site.count) for site in syncs.sites] == [(None, 3)]
     assert syncs.operators_per_label == {}
+
+
+class PassesOn(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.mean and args[0].sum().item() > 1e9:
+            raise ValueError
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+def test_a_class_that_passes_calls_on_has_no_line_of_its_own_but_where_it_waits_itself():
+    with predict_syncs() as syncs:
+        values = torch.ones(3, device="cuda").as_subclass(PassesOn)
+        values.sum().item()
+        values.mean()
+    here, own = syncs.sites
+    assert here.code == "values.sum().item()"
+    assert own.line == line_of(PassesOn, "args[0].sum()")

@@ -75,3 +75,11 @@ def _trained() -> list[object]:
 def test_parameters_take_a_vector_s_values_in_inference_mode():
     with predict_syncs():
         assert _trained() == [[[0.0, 0.0]], True, True]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_a_scripted_module_moves_and_is_trained():
+    with predict_syncs():
+        scripted = torch.jit.script(nn.Linear(2, 1)).cuda()
+        scripted(torch.ones(1, 2, device="cuda")).sum().backward()
+        assert scripted.weight.grad.tolist() == [[1.0, 1.0]]

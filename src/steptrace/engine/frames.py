@@ -9,6 +9,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple
@@ -31,6 +32,10 @@ _DRIVER: Final = f"{_PIPELINE}predict/main.py"
 LOOK_PAST: Final = (TORCH, f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
 #: Folders of Python's own modules, and of the scripts of installed packages.
 _INSTALLED: Final = (_PYTHON, f"{sysconfig.get_path('scripts')}/")
+#: Methods that PyTorch calls in place of a function, or an operator, whose arguments are of their class.
+_IN_PLACE_OF: Final = ("__torch_function__", "__torch_dispatch__")
+#: A line of such a method that calls what was called.
+_CALLS_IT: Final = re.compile(r"(?<!def )\b(__torch_(function|dispatch)__|func|fn|function|op)\(")
 #: The most lines in the text of a site.
 _LONGEST: Final = 10
 #: Modules that run inside a program that is measured or captured.
@@ -64,16 +69,26 @@ class SourceLine(NamedTuple):
         return text or None
 
 
+def passes_on(site: SourceLine) -> bool:
+    """Whether a line only calls the function of PyTorch that was called: the line that called that one says more."""
+    return site.function in _IN_PLACE_OF and _calls_it(site)
+
+
+@cache
+def _calls_it(site: SourceLine) -> bool:
+    return _CALLS_IT.search(site.code or "") is not None
+
+
 def calling_site(frames: Iterable[SourceLine], generated: str = "<") -> SourceLine | None:
     """The program's innermost frame; None if steptrace's own code is reached first, since its callers only started it.
 
     The workloads count as the user's code. Frames of generated code, whose file names begin with `generated`, are
-    skipped.
+    skipped, and so are lines that only pass a call on.
     """
     for site in frames:
         if site.file == _DRIVER:
             return None
-        if not site.file.startswith((*LOOK_PAST, generated)):
+        if not site.file.startswith((*LOOK_PAST, generated)) and not passes_on(site):
             return None if site.file.startswith(_PIPELINE) and not site.file.startswith(_WORKLOADS) else site
     return None
 

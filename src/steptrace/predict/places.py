@@ -14,7 +14,7 @@ from traceback import FrameSummary
 from types import CodeType, FrameType
 from typing import Final
 
-from steptrace.engine.frames import SourceLine, calling_site, is_library, is_python_s_own
+from steptrace.engine.frames import SourceLine, calling_site, is_library, is_python_s_own, passes_on
 
 #: How the interpreter names its own files. The file of a program may have no name.
 _INTERPRETER: Final = "<frozen "
@@ -87,9 +87,10 @@ def stack_of(frame: FrameType | None, until: str | None = None) -> Stack:
             return Stack(innermost, None, whole=False)
         else:
             site = _sites.get((id(code), frame.f_lasti)) or _site_of(frame)
-            innermost = innermost or site
-            if kind == _PROGRAM:
-                return Stack(innermost, site, whole=True)
+            if not passes_on(site):
+                innermost = innermost or site
+                if kind == _PROGRAM:
+                    return Stack(innermost, site, whole=True)
         frame = frame.f_back
     return Stack(innermost, None, whole=True)
 

@@ -54,8 +54,23 @@ def swapping(swap: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     return swap_tensors
 
 
+def _is_held_by_cpp(tensor: Any) -> bool:
+    """Whether a graph, or a scripted module, holds a tensor: it would keep the old content."""
+    count = tensor._use_count()
+    if count == 1 or not (tensor.is_leaf and tensor.requires_grad):
+        return bool(count > 1)
+    _accumulator = torch.autograd.graph.get_gradient_edge(tensor)  # is made here unless it is there, and holds it, too
+    return bool(tensor._use_count() > 2)
+
+
 def _take(tensor: Any, content: Any) -> None:
-    """Give a tensor the content of another one, which nobody needs any more."""
+    """Give a tensor the content of another one, which nobody needs any more.
+
+    Raises:
+        RuntimeError: it cannot change places with the other.
+    """
+    if _is_held_by_cpp(tensor):
+        raise RuntimeError("a graph or a scripted module holds the tensor, so that its content cannot be exchanged")
     kind, noted, gradient = known_class(tensor), of_the_program(tensor), tensor.grad
     needs_gradient = tensor.requires_grad
     content = content.detach().as_subclass(Tensor if kind is nn.Parameter else kind)
