@@ -91,6 +91,12 @@ TORCH_CANNOT_SWAP: Final = ForeignMessage(
     otherwise="a prediction of a program that moves such a module fails",
     pattern=re.compile(r"Couldn't swap"),
 )
+TORCH_MISSES_STREAM: Final = ForeignMessage(
+    owner="PyTorch 2.11 to 2.14, a RuntimeError",
+    meaning="a backward pass found no stream of the accelerator, which another backend has become",
+    otherwise="a backward pass on a real GPU after a prediction fails with PyTorch's own words",
+    pattern=re.compile(r"opt_ready_stream && opt_parent_stream"),
+)
 TORCH_MISSES_CUDA: Final = ForeignMessage(
     owner="PyTorch 2.11 to 2.14, a UserWarning",
     meaning="there is no CUDA device, or flex_attention is not compiled; neither is so on the virtual device",

@@ -10,6 +10,7 @@ from torch.utils import _foreach_utils
 
 from steptrace.errors import PredictError
 from steptrace.predict import backend, captured, cuda_api, predict_syncs
+from steptrace.predict.backend import EngineAfterPrediction
 from steptrace.predict.sync_rule import KINDS
 from steptrace.predict.sync_rules import RULES
 from steptrace.torch_names import release_of
@@ -136,3 +137,31 @@ def test_rows_name_operators_of_this_pytorch():
         assert rule.kind in KINDS
         assert rule.source
         assert rule.reason
+
+
+def test_a_backward_pass_on_a_real_gpu_after_a_prediction_says_why_it_fails():
+    class Fails:
+        def run_backward(self, error: str) -> None:
+            raise RuntimeError(error)
+
+    engine = EngineAfterPrediction(Fails())
+    with pytest.raises(RuntimeError, match="train before the prediction"):
+        engine.run_backward('opt_ready_stream && opt_parent_stream INTERNAL ASSERT FAILED at "engine.cpp":1096')
+    with pytest.raises(RuntimeError, match="element 0 of tensors"):
+        engine.run_backward("element 0 of tensors does not require grad")
+
+
+WITH_A_GPU = """
+import torch
+torch.cuda.is_available = lambda: True
+from steptrace.predict import predict_syncs
+with predict_syncs():
+    weight = torch.ones(3, device="cuda").requires_grad_()
+    weight.sum().backward()
+print(type(torch.autograd.Variable._execution_engine).__name__)
+"""
+
+
+def test_the_engine_that_says_so_stays_in_a_process_with_a_gpu():
+    done = subprocess.run([sys.executable, "-c", WITH_A_GPU], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == EngineAfterPrediction.__name__

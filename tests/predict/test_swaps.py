@@ -30,7 +30,7 @@ def test_a_tensor_keeps_its_class_and_attributes_as_its_data_change_sides(make):
         for side in ("cuda", "cpu", "cuda"):
             tensor.data = tensor.data.to(side)
             assert isinstance(tensor, kind)
-            assert (type(tensor) == kind) is (side == "cpu" or kind is not nn.Parameter)
+            assert (tensor.__class__ == kind) is (side == "cpu" or kind is not nn.Parameter)
             assert (tensor.device.type, tensor.note, seen() is tensor) == (side, 5, True)
         assert syncs.total == 3
         assert (tensor + 1).tolist() == [2.0] * 3
@@ -61,7 +61,7 @@ def test_swapped_tensors_swap_their_classes():
     with predict_syncs():
         first, second = torch.zeros(2).cuda().as_subclass(Labelled), torch.ones(3).cuda()
         torch.utils.swap_tensors(first, second)
-        assert (type(first) == torch.Tensor, first.tolist()) == (True, [1.0] * 3)
+        assert (first.__class__ == torch.Tensor, first.tolist()) == (True, [1.0] * 3)
         assert (type(second), second.tolist()) == (Labelled, [0.0] * 2)
 
 

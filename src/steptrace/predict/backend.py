@@ -21,6 +21,8 @@ import torch
 
 from steptrace.errors import PredictError
 from steptrace.estimate.driver import DriverFacts, usual_facts
+from steptrace.foreign_messages import TORCH_MISSES_STREAM
+from steptrace.predict.pytorch import replacing
 from steptrace.torch_names import has, losses_of, missing, private
 
 #: The device type behind "cuda" during a prediction.
@@ -214,6 +216,10 @@ def as_of_cuda(error: RuntimeError) -> RuntimeError:
     return error
 
 
+#: Where PyTorch's Python finds its engine of backward passes.
+ENGINE: Final = "torch.autograd.Variable._execution_engine"
+
+
 class Engine:
     """PyTorch's engine of backward passes, which raises the error that `_DeviceGuard` has taken."""
 
@@ -235,6 +241,29 @@ class Engine:
                 raise
         pending, _pending[:] = _pending[0], []
         raise pending
+
+
+class EngineAfterPrediction:
+    """PyTorch's engine of backward passes in a process with a real GPU, on which it cannot train after a prediction."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a backward pass; say why one on the real GPU fails."""
+        try:
+            return self._engine.run_backward(*args, **kwargs)
+        except RuntimeError as error:
+            if TORCH_MISSES_STREAM.find(error) is None:
+                raise
+            raise RuntimeError(
+                "after predict_syncs() a process cannot train on its GPU, since PyTorch then takes the virtual device "
+                "for the accelerator: train before the prediction, or predict in another process "
+                "(steptrace predict -- COMMAND)"
+            ) from error
 
 
 def ensure_registered() -> None:
@@ -266,6 +295,9 @@ def ensure_registered() -> None:
     _without_threads()
     _registration("torch._C._acc.register_python_privateuseone_hook")(_Hooks())
     _registration("torch._C._acc.register_python_privateuseone_device_guard")(_DeviceGuard())
+    if torch.cuda.is_available():
+        for (owner, name), engine in replacing(ENGINE, EngineAfterPrediction).items():
+            setattr(owner, name, engine)
     answers: dict[str, Any] = {name: partial(_accelerator, accelerator) for name, accelerator in before.items()}
     if _BACKEND_NAME is not None:
         answers["_get_privateuse1_backend_name"] = lambda: _NOBODY_S

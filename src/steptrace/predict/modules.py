@@ -126,7 +126,7 @@ def _new(new: Callable[..., Any]) -> Callable[..., Any]:
 
     def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002, N807 - torch's
         if cls is not nn.Parameter and is_virtual(data) and known_class(data) in (Tensor, nn.Parameter):
-            make: Any = Tensor._make_subclass
+            make: Any = private("torch.Tensor._make_subclass")
             return make(cls, data, requires_grad)
         return new(cls, data, requires_grad)
 

@@ -318,7 +318,7 @@ def _warnings_at_lines() -> Replacements:
 
 
 def _engine() -> Replacements:
-    return replacing("torch.autograd.Variable._execution_engine", backend.Engine)
+    return replacing(backend.ENGINE, backend.Engine)
 
 
 def _recurrent_weights() -> Replacements:
