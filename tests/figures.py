@@ -13,5 +13,12 @@ def codes_in(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
+def bare_names_in(text: str) -> list[str]:
+    """Names of code (`a_b`, `a.b`, `a(`) outside backticks. "torch.compile" also is the name of a feature."""
+    bare = re.sub(r"`[^`]*`", "", text)
+    names = re.findall(r"\w*_\w+|\b[a-z]\w+\.[a-z]\w+|\w+\(", bare)
+    return [name for name in names if name != "torch.compile"]
+
+
 #: The name of a file, an operator or a function at the beginning of a text, without backticks.
 BARE_NAME = re.compile(r"[A-Za-z_][\w-]*(\.\w|::|_|\()")

@@ -3,6 +3,7 @@
 import pytest
 
 from documents import fill
+from figures import figures_in
 from steptrace.documents.reason import Reason
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings.reason import reason_of
@@ -43,10 +44,14 @@ def test_idle_time_after_syncs_is_theirs_only_as_far_as_it_goes_with_them():
     parts = {"idle_sync": 6, "compute": 4}
     assert reason(parts, syncs={"ceiling_ns": 5_000_000}).kind == "syncs"
     cheap = reason(parts, syncs={"ceiling_ns": 1_000_000})
-    assert (cheap.kind, cheap.share) == ("host", pytest.approx(0.5))
-    # A page shows the idle time after syncs as a part of its own, so the sentence says how much of the share it is.
-    assert cheap.after_syncs == pytest.approx(0.5)
-    assert reason_text(cheap).count("50 %") == 2
+    # A page shows the idle time after syncs as a part of its own, with their cost: the sentence has the same figures.
+    assert (cheap.kind, cheap.share, cheap.after_syncs, cheap.syncs_cost) == (
+        "host",
+        *map(pytest.approx, (0.6, 0.6, 0.1)),
+    )
+    assert figures_in(reason_text(cheap))[:3] == [60, 60, 10]
+    free = reason(parts, syncs={"ceiling_ns": 0})
+    assert figures_in(reason_text(free))[:2] == [60, 60]
 
 
 def test_of_kernels_that_overlap_the_share_is_of_their_summed_time():

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from figures import BARE_NAME
+from figures import BARE_NAME, bare_names_in
 from steptrace.document_schemas import figure_table, rule_table, with_table
 from steptrace.documents.base import columns_of
 from steptrace.documents.comparison import Comparison
@@ -58,6 +58,7 @@ def test_the_sentences_of_a_finding_are_made_of_its_figures_alone(rule, tmp_path
         # A page writes it with a capital letter, which would change a name that is not in backticks.
         assert not BARE_NAME.match(said.claim)
         assert len(said.advice[0]) < 400, "one sentence: what to do"
+        assert bare_names_in(" ".join([*said.advice, said.counter_check])) == []
         # All figures are of the declared types, units and all.
         assert msgspec.to_builtins(msgspec.convert(read.figures, RULES[rule].figures)) == finding.figures
 

@@ -23,8 +23,8 @@ class Reason:
         name_share: the share of the step that this takes; of an operator, of all operators' host time.
         overlaps: whether kernels of its class overlap in time; then `name_share` is of their summed time instead.
         file, line: the line of the program that causes most of it.
-        after_syncs: of a host that launches too slowly, the share of the step that the GPU is idle after syncs which
-            cost nothing; 0 to 1.
+        after_syncs: of a host that launches too slowly, the share of the step that the GPU is idle after syncs; 0 to 1.
+        syncs_cost: the share of the step that these syncs cost at most; 0 to 1.
         meanwhile: what the host mostly does while the GPU waits for its launches.
         kernels: kernels in a step.
         step_ns, busy_ns: length of a step, and of the GPU's work in it.
@@ -40,6 +40,7 @@ class Reason:
     file: str | None = None
     line: int | None = None
     after_syncs: float = 0.0
+    syncs_cost: float = 0.0
     meanwhile: HostActivity | None = None
     kernels: float | None = None
     step_ns: float = 0.0

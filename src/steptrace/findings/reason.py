@@ -61,8 +61,11 @@ def _of_gpu(window: Window) -> Reason | None:
     if kind == "host":
         reason = replace(
             reason,
+            # All of the idle time, as the bar of the parts shows it: the cost of the syncs is in it.
+            share=window.share(times["host"] + of_syncs),
             meanwhile=next((activity for activity, ns in window.host_while_idle if ns), None),
-            after_syncs=window.share(after_syncs - of_syncs),
+            after_syncs=window.share(after_syncs),
+            syncs_cost=window.share(of_syncs),
         )
     if kind in _CLASSES:
         reason = _with_kernel(reason, window)

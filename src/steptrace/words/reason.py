@@ -67,10 +67,11 @@ def _place(reason: Reason, before: str) -> str:
 
 
 def _after_syncs(reason: Reason) -> str:
-    """The part of the idle time that follows syncs without being their cost, where a page's shares show it."""
+    """The part of the idle time that follows syncs, and what they cost, where a page's shares show it."""
     if reason.after_syncs < NOISE_FLOOR:
         return ""
-    return f" ({fmt.share(reason.after_syncs)} after syncs, which are not the cause)"
+    cost = "nothing" if reason.syncs_cost == 0 else f"at most {fmt.share(reason.syncs_cost)}"
+    return f" ({fmt.share(reason.after_syncs)} after syncs, which cost {cost})"
 
 
 def _launching(reason: Reason) -> str:

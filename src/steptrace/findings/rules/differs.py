@@ -68,7 +68,7 @@ RULE: Final = Rule(
     condition="loss, gradient or predictions lie outside the tolerance around the study's float64 reference",
     source="the rounding error that the number format and the tensors' sizes allow: see docs/methods.md",
     advice=advise(
-        "Look up the case that differs in equivalence.json; a speed-up that changes the result does not count."
+        "Look up the case that differs in `equivalence.json`; a speed-up that changes the result does not count."
     ),
     counter_check="Run the check in float32: if the error shrinks to float32's rounding, the precision causes it, not "
     "the variant. A formula that subtracts nearly equal numbers loses digits: rewrite it without the difference.",

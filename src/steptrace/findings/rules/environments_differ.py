@@ -40,5 +40,5 @@ RULE: Final = Rule(
     condition="a key of the environment has more than one value among the measured runs",
     source="a comparison holds for one machine and one set of versions",
     advice=advise("Run the whole study again in one environment."),
-    counter_check="Compare the runs' run.json: a key that cannot change the speed does not matter.",
+    counter_check="Compare the runs' `run.json`: a key that cannot change the speed does not matter.",
 )

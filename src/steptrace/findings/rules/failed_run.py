@@ -41,6 +41,6 @@ RULE: Final = Rule(
     in_study=per_variant(_find),
     condition="a run failed, was killed or is missing",
     source="the supervisor's status",
-    advice=advise("Read the run's train.log, then run the workflow again: it repeats only the failed runs."),
+    advice=advise("Read the run's `train.log`, then run the workflow again: it repeats only the failed runs."),
     counter_check="Run it again: a failure that does not repeat points to the machine.",
 )

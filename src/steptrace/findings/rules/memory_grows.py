@@ -105,7 +105,7 @@ RULE: Final = Rule(
     thresholds={"steps": _STEPS, "growing": _GROWING, "least": _LEAST},
     advice=advise(
         "Look for tensors that outlive their step: a list of losses with their graphs (append `loss.detach()`), a "
-        "cache without a limit, hidden states carried on without detach().",
+        "cache without a limit, hidden states carried on without `detach()`.",
     ),
     counter_check="Record twice as many steps: a leak grows twice as much, a cache stops.",
 )

@@ -41,7 +41,8 @@ RULE: Final = Rule(
     condition="profiled over unprofiled step time is above {most}",
     thresholds={"most": _MOST},
     advice=advise(
-        "Compare durations of unprofiled steps only; switch off profile.with_stack or record_shapes where they are on."
+        "Compare durations of unprofiled steps only; switch off `profile.with_stack` or `record_shapes` where they are "
+        "on."
     ),
     counter_check="Profile with fewer options: shares that stay the same can be trusted.",
 )

@@ -173,6 +173,6 @@ RULE: Rule[Figures] = Rule(
     "limit was reached",
     thresholds={"least": _LEAST},
     advice=advise("Keep what the guard looks at the same from call to call."),
-    counter_check="Run more steps: recompilations that stop in the warm-up cost only the start. TORCH_LOGS=recompiles "
-    "prints each.",
+    counter_check="Run more steps: recompilations that stop in the warm-up cost only the start. "
+    "`TORCH_LOGS=recompiles` prints each.",
 )
