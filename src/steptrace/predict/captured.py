@@ -39,8 +39,9 @@ from steptrace.predict.compiler_contexts import (
     without_function_modes,
     without_saved_tensor_hooks,
 )
+from steptrace.predict.failed_guards import Failed
 from steptrace.predict.fake_state import OF_NO_PROGRAM, FakeState, fake_of
-from steptrace.predict.guards import OWNER, TARGET, Compiled, Failed, Frame, fits, frame_of
+from steptrace.predict.guards import OWNER, TARGET, Compiled, Frame, fits, frame_of
 from steptrace.predict.kernel_calls import ASSUMED_VALUE, flex_calls, number_of, recorded_form, with_numbers
 from steptrace.predict.places import place_of_stack
 from steptrace.predict.pytorch import storage_key

@@ -560,13 +560,13 @@ def _flex_attention(target: Any, args: Any, kwargs: Any) -> CompiledCode | None:
 
 def _as_if_compiled(recorder: Syncs, call: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `nn.Module.__call__`: the outermost modules with parameters are followed as if the program compiled them."""
-    kinds: dict[int, _Kinds] = {}
+    kinds = _Kinds(recorder, Compiler())
 
     @wraps(call)
     def called(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if recorder.region is not None or not _is_compilable(self) or not _on_device((*args, *kwargs.values())):
             return call(self, *args, **kwargs)
-        code = kinds.setdefault(id(self), _Kinds(recorder, Compiler())).place_of(self, args, kwargs)
+        code = kinds.place_of(self, args, kwargs)
         # The program waits as it does uncompiled.
         return _run(recorder, Region(False, recorder.next_call(), code, False), partial(call, self), args, kwargs)
 
