@@ -24,6 +24,8 @@ class Rank:
 
 
 ALONE: Final = Rank()
+#: The backend of a group whose other ranks are not there: a program plans, or tests itself, with it on one process.
+_NOBODY: Final = "fake"
 
 
 def _distributed() -> Any:
@@ -60,7 +62,7 @@ def from_rank_0(value: int, purpose: str) -> int:
             else than rank 0 gives waits until the store's time limit, and never takes another purpose's value.
     """
     rank, distributed = this_rank(), _distributed()
-    if distributed is None or rank.alone:
+    if distributed is None or rank.alone or distributed.get_backend() == _NOBODY:
         return value
     store, key = distributed.distributed_c10d._get_default_store(), f"steptrace/{purpose}/{_ASKED[purpose]}"
     _ASKED[purpose] += 1
