@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import steptrace
 from steptrace.documents.compilations import Compilations
+from steptrace.engine.gloo import wait_for_gloo
 from steptrace.engine.signals import pass_on
 from steptrace.errors import CaptureError
 from steptrace.files import write_bytes
@@ -236,6 +237,7 @@ class Recording:
         if self._profiler is not None and self._started == profiler_is_on():
             if not self._started:  # a prepared profiler must be started before it can stop
                 _quietly(self._profiler.start_trace)
+            wait_for_gloo()
             _quietly(self._profiler.stop_trace)
 
     def _finish(self, why: str = "") -> None:
