@@ -122,8 +122,8 @@ def test_a_counter_of_a_module_reaches_the_limit(log: CompilationLog) -> None:
     (function,) = record.functions
     assert (function.function, function.compilations, function.limit_reached) == ("forward", 3, True)
     (guard,) = record.recompilations
-    # The third failure reaches the limit: nothing is compiled any more.
-    assert (guard.kind, guard.value, guard.recompilations) == ("module_value", "self.calls", 3)
+    # The third failure reaches the limit: nothing is compiled any more, so that one is no recompilation.
+    assert (guard.kind, guard.value, guard.recompilations) == ("module_value", "self.calls", 2)
     assert guard.code == "self.calls += 1"
     assert (guard.compiled_line, guard.line) == (function.line, function.line + 1)
 
@@ -171,6 +171,29 @@ def test_a_break_that_an_optimizer_of_pytorch_asks_for_is_pytorch_s_own(log: Com
     here = [(one.line - first, one.by_pytorch) for one in record.breaks if one.function == "update"]
     assert here == [(1, True), (2, False)]
     assert {one.by_pytorch for one in record.breaks if one.function != "update"} == {True}
+
+
+def test_a_guard_that_fails_at_the_limit_alone_is_named_without_a_recompilation(log: CompilationLog) -> None:
+    run = compiled(Counting())
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for _ in range(3):
+            run(T(3))
+    assert [(guard.value, guard.recompilations) for guard in failed(log)] == [("self.calls", 0)]
+
+
+def test_a_break_at_a_call_of_a_function_of_pytorch_has_the_line_of_that_call(log: CompilationLog) -> None:
+    weight = nn.Parameter(T(3))
+    weight.grad = T(3)
+    optimizer = torch.optim.SGD([weight], 0.1)
+    torch.optim.lr_scheduler.ConstantLR(optimizer)  # which wraps `step`, so that Dynamo skips it
+    step = compiled(optimizer.step)
+    first = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    step()
+    record = log.record()
+    assert record is not None
+    of_program = [one for one in record.breaks if not one.by_pytorch]
+    assert [(one.line, one.code) for one in of_program] == [(first, "step()")]
+    assert of_program[0].file.endswith("test_compilations.py")
 
 
 def test_what_was_read_where_a_graph_broke_is_named_as_such(log: CompilationLog) -> None:

@@ -53,6 +53,27 @@ def test_a_graph_break_is_over_a_budget_of_none_at_its_line(tmp_path: Path, capf
     assert main(["predict", "--breaks", "1", *command]) == 0
 
 
+def test_budgets_and_why_they_are_not_held_are_in_the_answer(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def budgets(text: str, *options: str) -> list[tuple[object, ...]]:
+        main(["predict", "--json", *options, *write(tmp_path, text)])
+        answer = json.loads(capfd.readouterr().out)
+        return [(one["option"], one["most"], one["found"], one["is_held"], one["reasons"]) for one in answer["budgets"]]
+
+    options = ("--budget", "1", "--breaks", "0", "--recompilations", "2")
+    assert budgets(PROGRAM.replace("BREAK", "value = loss.item()"), *options) == [
+        ("budget", 1, 1, True, []),
+        ("breaks", 0, 1, False, ["too_many"]),
+        ("recompilations", 2, 0, True, []),
+    ]
+    uncompiled = PROGRAM.replace("@torch.compile\n", "").replace("BREAK", "pass")
+    assert budgets(uncompiled, "--breaks", "3") == [("breaks", 3, None, False, ["nothing_compiled"])]
+    named = PROGRAM.replace("(x):", "(x, name):").replace("BREAK", "loss = loss * len(name)").replace("for _", "for k")
+    named = named.replace('device="cuda")).', 'device="cuda"), "a" * k).')
+    assert budgets(named, "--steps", "10", "--recompilations", "1") == [
+        ("recompilations", 1, 7, False, ["too_many", "limit_reached"])
+    ]
+
+
 def test_code_in_one_graph_holds_the_budget(tmp_path: Path) -> None:
     assert main(["predict", "--breaks", "0", *write(tmp_path, PROGRAM.replace("BREAK", "pass"))]) == 0
 

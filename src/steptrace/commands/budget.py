@@ -1,6 +1,7 @@
 """Holds the predictions of programs to budgets: `--budget` with `--allow`, `--breaks`, `--recompilations`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from steptrace.commands.follow import FollowedProgram
 from steptrace.compare.allowed import over_budget, unfollowed, unnamed, useless
@@ -16,9 +17,27 @@ from steptrace.documents.budget import (
     UnknownBreaks,
     UnknownRecompilations,
 )
-from steptrace.documents.compiled import WITHOUT_BREAKS
+from steptrace.documents.command_answers import BudgetAnswer, BudgetReason
+from steptrace.documents.compiled import WITHOUT_BREAKS, CompiledStep, GraphBreak
 from steptrace.documents.prediction import PredictedStep, PredictedSync
 from steptrace.documents.syncs import AwaitedBranch, PredictedBranch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgets:
+    """The budgets that the command line sets; None for those that it leaves out.
+
+    Attributes:
+        syncs: the most syncs per step.
+        allow: places whose syncs do not count.
+        breaks: the most graph breaks.
+        recompilations: the most recompilations.
+    """
+
+    syncs: int | None
+    allow: Sequence[str]
+    breaks: int | None
+    recompilations: int | None
 
 
 def not_allowed(prediction: PredictedStep, allow: Sequence[str]) -> list[PredictedSync]:
@@ -89,9 +108,7 @@ def breaks_over(followed: Sequence[FollowedProgram], most: int) -> list[OverBudg
             over.append(NothingCompiled(program.shown, "--breaks"))
             continue
         unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS)
-        # Code that is compiled again breaks at the same lines.
-        found = (graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch)
-        breaks = tuple(dict.fromkeys(found))
+        breaks = _breaks(compiled)
         if unknown:
             over.append(UnknownBreaks(program.shown, unknown, breaks))
         elif len(breaks) > most:
@@ -121,6 +138,74 @@ def recompilations_over(followed: Sequence[FollowedProgram], most: int) -> list[
             guards = tuple(guard for code in compiled.codes for guard in code.recompilations)
             over.append(TooManyRecompilations(program.shown, most, guards, limited))
     return over
+
+
+def budget_answers(program: FollowedProgram, budgets: Budgets) -> list[BudgetAnswer]:
+    """Whether a program holds each of its budgets, for `--json`; empty if it was not followed."""
+    prediction = program.prediction
+    if prediction is None:
+        return []
+    compiled = prediction.followed.compiled
+    answers = []
+    if budgets.syncs is not None:
+        over = syncs_over([program], budgets.syncs, budgets.allow)
+        found = _per_step(not_allowed(prediction, budgets.allow))
+        answers.append(
+            BudgetAnswer(option="budget", most=budgets.syncs, found=found, is_held=not over, reasons=_reasons(over))
+        )
+    if budgets.breaks is not None:
+        over = breaks_over([program], budgets.breaks)
+        is_known = compiled is not None and not any(code.unlowered in WITHOUT_BREAKS for code in compiled.codes)
+        answers.append(
+            BudgetAnswer(
+                option="breaks",
+                most=budgets.breaks,
+                found=len(_breaks(compiled)) if is_known and compiled is not None else None,
+                is_held=not over,
+                reasons=_reasons(over),
+            )
+        )
+    if budgets.recompilations is not None:
+        over = recompilations_over([program], budgets.recompilations)
+        is_known = compiled is not None and not any(isinstance(one, UnknownRecompilations) for one in over)
+        answers.append(
+            BudgetAnswer(
+                option="recompilations",
+                most=budgets.recompilations,
+                found=compiled.recompilations if is_known and compiled is not None else None,
+                is_held=not over,
+                reasons=_reasons(over),
+            )
+        )
+    return answers
+
+
+def _reasons(over: Sequence[OverBudget]) -> tuple[BudgetReason, ...]:
+    """The codes of what breaks a budget, each once."""
+    reasons: list[BudgetReason] = []
+    for broken in over:
+        match broken:
+            case TooManySyncs() | TooManyBreaks():
+                reasons.append("too_many")
+            case TooManyRecompilations():
+                times = sum(guard.recompilations for guard in broken.guards)
+                reasons += [
+                    *(["too_many"] if times > broken.most else []),
+                    *(["limit_reached"] if broken.limited else []),
+                ]
+            case BranchNotFollowed():
+                reasons.append("branch_not_followed")
+            case NothingCompiled():
+                reasons.append("nothing_compiled")
+            case UnknownBreaks() | UnknownRecompilations():
+                reasons.append("not_known")
+    return tuple(dict.fromkeys(reasons))
+
+
+def _breaks(compiled: CompiledStep) -> tuple[GraphBreak, ...]:
+    """The graph breaks that count, each once: code that is compiled again breaks at the same lines."""
+    found = (graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch)
+    return tuple(dict.fromkeys(found))
 
 
 def _predictions(followed: Sequence[FollowedProgram]) -> list[PredictedStep]:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.budget import (
+    Budgets,
     awaited_branches,
     breaks_over,
+    budget_answers,
     not_allowed,
     recompilations_over,
     syncs_over,
@@ -147,7 +149,13 @@ def run(arguments: argparse.Namespace) -> int:
     # Syncs are shown and judged of the last batch.
     followed = list(by_batch.values())[-1]
     lines = _lines(followed, estimates, arguments, study, baselines)
-    show(arguments, _answer(followed, estimates, study), lines)
+    budgets = Budgets(
+        syncs=arguments.budget,
+        allow=arguments.allow,
+        breaks=arguments.breaks,
+        recompilations=arguments.recompilations,
+    )
+    show(arguments, _answer(followed, estimates, study, budgets), lines)
     return _judge(by_batch, arguments)
 
 
@@ -248,7 +256,10 @@ def _lines(
 
 
 def _answer(
-    followed: Sequence[FollowedProgram], estimates: Mapping[str, Sequence[Estimate]], study: str | None
+    followed: Sequence[FollowedProgram],
+    estimates: Mapping[str, Sequence[Estimate]],
+    study: str | None,
+    budgets: Budgets,
 ) -> PredictAnswer | PredictStudyAnswer | None:
     """The answer of `--json`: on the program, or on all variants of a study."""
     variants = tuple(
@@ -257,7 +268,7 @@ def _answer(
             error=None if program.error is None else str(program.error),
             prediction=None
             if program.prediction is None
-            else predict_answer(program.prediction, estimates.get(program.name)),
+            else predict_answer(program.prediction, estimates.get(program.name), budget_answers(program, budgets)),
         )
         for program in followed
     )

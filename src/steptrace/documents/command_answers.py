@@ -137,6 +137,27 @@ class CaptureAllAnswer(Document, frozen=True, kw_only=True):
     next: Annotated[str, field("The command to go on with.")]
 
 
+#: Why a budget does not hold: the program is over it; it branches differently after more steps than were followed; it
+#: compiles nothing; Dynamo cannot follow some of its code; some of its code reaches PyTorch's limit of recompilations.
+BudgetReason = Literal["too_many", "branch_not_followed", "nothing_compiled", "not_known", "limit_reached"]
+
+
+@described("What a program was held to.")
+class BudgetAnswer(Document, frozen=True, kw_only=True):
+    option: Annotated[Literal["budget", "breaks", "recompilations"], field("The option that sets it.")]
+    most: Annotated[int, field("The most that it allows.", kind="fact")]
+    found: Annotated[
+        float | None,
+        field(
+            "What was found: syncs per step beyond those of `--allow`; graph breaks, without PyTorch's own; or "
+            "recompilations. Null where that is not known.",
+            kind="mean",
+        ),
+    ]
+    is_held: Annotated[bool, field("Whether it holds.")]
+    reasons: Annotated[tuple[BudgetReason, ...], field("Why not; empty where it holds.")]
+
+
 @described("A prediction without what estimates are made from.")
 class PredictAnswer(Predicted, frozen=True, kw_only=True):
     kind: Annotated[Literal["predict"], _KIND] = "predict"
@@ -144,16 +165,29 @@ class PredictAnswer(Predicted, frozen=True, kw_only=True):
     estimate: Annotated[
         tuple[Estimate, ...] | msgspec.UnsetType, field("With `--gpu`: an estimate for each GPU and batch.")
     ] = msgspec.UNSET
+    budgets: Annotated[
+        tuple[BudgetAnswer, ...] | msgspec.UnsetType,
+        field("With `--budget`, `--breaks` or `--recompilations`: whether they hold."),
+    ] = msgspec.UNSET
 
 
-def predict_answer(prediction: PredictedStep, estimates: Sequence[Estimate] | None) -> PredictAnswer:
-    """The answer on one prediction: prediction.json without its operators, and with the estimates that were asked for.
+def predict_answer(
+    prediction: PredictedStep, estimates: Sequence[Estimate] | None, budgets: Sequence[BudgetAnswer] = ()
+) -> PredictAnswer:
+    """The answer on one prediction: prediction.json without its operators, and with what was asked for beside it.
 
-    `estimates` is None if no GPU was named.
+    Args:
+        prediction: the content of prediction.json.
+        estimates: of the step on each GPU; None if no GPU was named.
+        budgets: whether each budget holds; empty if none was set.
     """
     fields = {name: getattr(prediction, name) for name in Predicted.__struct_fields__}
-    compiled = summary_of(prediction.followed.compiled)
-    return PredictAnswer(**fields, compiled=compiled, estimate=msgspec.UNSET if estimates is None else tuple(estimates))
+    return PredictAnswer(
+        **fields,
+        compiled=summary_of(prediction.followed.compiled),
+        estimate=msgspec.UNSET if estimates is None else tuple(estimates),
+        budgets=tuple(budgets) or msgspec.UNSET,
+    )
 
 
 @described("One variant of a study.")

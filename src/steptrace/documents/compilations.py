@@ -99,7 +99,7 @@ class Recompiled:
         compiled_line: the line that it begins at.
         dimension: the dimension of a tensor's size or stride, from 0; None for other kinds.
         guard: the first such guard as PyTorch writes it; None if the recompilation is predicted.
-        recompilations: how often it has failed.
+        recompilations: how often the function was compiled again for it; 0 if it failed at PyTorch's limit alone.
         before: of a predicted recompilation, the first value that the code was compiled for, as Python writes it.
         now: the value that it was compiled for again.
     """

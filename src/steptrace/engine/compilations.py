@@ -22,12 +22,22 @@ from steptrace.documents.compilations import (
     GuardKind,
     Recompiled,
 )
-from steptrace.engine.frames import LOOK_PAST, OURS, TORCH, SourceLine, is_library, trace_file_name
+from steptrace.engine.frames import (
+    LOOK_PAST,
+    OURS,
+    TORCH,
+    SourceLine,
+    frames_from,
+    is_library,
+    trace_file_name,
+)
 from steptrace.engine.process_facts import compiled_graphs
 from steptrace.torch_names import has, owner_of
 
 _DYNAMO: Final = "torch._dynamo"
 _METRICS: Final = "torch._dynamo.utils.CompilationMetrics.create"
+#: Dynamo's own functions, by which it calls a function of PyTorch.
+_OF_DYNAMO: Final = f"{TORCH}_dynamo/"
 _LOG_BREAK: Final = "torch._dynamo.symbolic_convert.InstructionTranslatorBase.log_graph_break"
 #: Most characters of a text that is kept. A guard may hold a prompt, or the text of a file.
 _LONGEST: Final = 1_000
@@ -82,14 +92,16 @@ class CompilationLog:
         place = self.frames[frame]
         function = self.functions[place]
         function.compile_us += took_us
-        if messages.DYNAMO_LIMIT.find(metrics.fail_reason or "") is not None:
+        is_over = messages.DYNAMO_LIMIT.find(metrics.fail_reason or "") is not None
+        if is_over:
             function.limit_reached = True
         elif metrics.is_forward and metrics.fail_type is None:
             function.compilations += 1
         if metrics.recompile_reason:
-            self._recompiled(place, metrics.recompile_reason)
+            # Over the limit Dynamo gives the reason, too, but compiles nothing.
+            self._recompiled(place, metrics.recompile_reason, 0 if is_over else 1)
 
-    def _recompiled(self, place: _Place, reason: str) -> None:
+    def _recompiled(self, place: _Place, reason: str, times: int) -> None:
         guard, kind, value, dimension = guard_of(reason)
         value = shortened(value)
         lines = [
@@ -115,7 +127,7 @@ class CompilationLog:
         )
         key = place, (file, line), kind, value, dimension
         before = self.recompilations.get(key, found)
-        self.recompilations[key] = Recompiled(**{**vars(before), "recompilations": before.recompilations + 1})
+        self.recompilations[key] = Recompiled(**{**vars(before), "recompilations": before.recompilations + times})
 
     def broken(self, translator: Any, error: Any) -> None:
         """Note a graph break.
@@ -124,10 +136,13 @@ class CompilationLog:
             translator: Dynamo's, at the instruction that it cannot follow.
             error: what it has raised.
         """
-        site = _site(getattr(error, "real_stack", None) or ()) or SourceLine(
+        stack = getattr(error, "real_stack", None)
+        site = _site(stack or ()) or SourceLine(
             translator.f_code.co_filename, int(translator.lineno or 0), translator.f_code.co_name
         )
-        stack = getattr(error, "real_stack", None)
+        if site.file.startswith(_OF_DYNAMO):  # a function of PyTorch that the program compiles by itself
+            running = frames_from(sys._getframe())
+            site = next((frame for frame in running if not frame.file.startswith((*LOOK_PAST, *OURS))), site)
         if (stack[-1].filename if stack else translator.f_code.co_filename).startswith(OURS):
             return  # steps are counted outside of compiled code
         kind = getattr(error, "gb_type", None) or type(error).__name__
@@ -227,7 +242,7 @@ def broken_by_pytorch(kind: str, files: Iterable[str]) -> bool:
     """
     frames = list(files)
     # Dynamo's own frames belong to the call of the compiled function, which the program chose to compile.
-    is_inside = bool(frames) and frames[-1].startswith(TORCH) and not frames[-1].startswith(f"{TORCH}_dynamo/")
+    is_inside = bool(frames) and frames[-1].startswith(TORCH) and not frames[-1].startswith(_OF_DYNAMO)
     return is_inside and (
         messages.DYNAMO_ASKED_FOR.find(kind) is not None or all(frame.startswith(TORCH) for frame in frames)
     )
