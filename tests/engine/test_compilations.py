@@ -71,7 +71,7 @@ def test_the_guard_that_failed_says_what_has_changed(log: CompilationLog, name: 
     (guard,) = failed(log)
     assert (guard.kind, guard.value, guard.dimension, guard.recompilations) == (kind, value, dimension, 1)
     assert guard.line == inspect.getsourcelines(function)[1] or guard.line == guard.compiled_line + 1
-    assert guard.file.endswith("test_compilations.py")
+    assert guard.file.endswith("guard_changes.py")
 
 
 def test_a_size_of_dynamic_code_is_a_size_as_well(log: CompilationLog) -> None:

@@ -189,10 +189,10 @@ def _reasons(over: Sequence[OverBudget]) -> tuple[BudgetReason, ...]:
                 reasons.append("too_many")
             case TooManyRecompilations():
                 times = sum(guard.recompilations for guard in broken.guards)
-                reasons += [
-                    *(["too_many"] if times > broken.most else []),
-                    *(["limit_reached"] if broken.limited else []),
-                ]
+                if times > broken.most:
+                    reasons.append("too_many")
+                if broken.limited:
+                    reasons.append("limit_reached")
             case BranchNotFollowed():
                 reasons.append("branch_not_followed")
             case NothingCompiled():
