@@ -21,7 +21,7 @@ from steptrace.foreign_messages import GPU_IS_MISSING
 from steptrace.launch.events import FailedOnVirtualGpu, Fault, GpuMissing
 from steptrace.launch.probe import MeasuredEnd, Probe
 from steptrace.predict import Prediction, backend, predict_syncs, threads
-from steptrace.predict.compiled import UNSUPPORTED
+from steptrace.predict.compiled_calls import UNSUPPORTED
 from steptrace.predict.fault import fault_report
 from steptrace.predict.limit import CannotFollowError, WaitInCaptureError
 from steptrace.rank import from_rank_0

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from steptrace.predict import backend, collectives, compiled, custom, uncomputed
+from steptrace.predict import backend, collectives, compiled_syncs, custom, uncomputed
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import Overload, overload_of, tensors_of
 from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off, overload_name
@@ -359,7 +359,7 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
         Syncs.active.reads(overload.name, tensors_of((*read, *kwargs.values())))
     result = func(*args, **kwargs)
     if Syncs.active is not None and Syncs.active.region_of(current_node()) is not None:
-        compiled.runs_on_host(overload, args, result)
+        compiled_syncs.runs_on_host(overload, args, result)
     return result
 
 
@@ -378,7 +378,7 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
         bound = Call(overload.bind(args, kwargs))
         for rule in rules:
             count = rule.syncs(bound)
-            if count and region is not None and region.fuses and compiled.takes_away(overload, rule.kind, args):
+            if count and region is not None and region.fuses and compiled_syncs.takes_away(overload, rule.kind, args):
                 continue
             if count is None:
                 recorder.cannot_judge(name, rule.reason)

@@ -25,6 +25,7 @@ from steptrace.predict import (
     backend,
     collectives,
     compiled,
+    compiled_syncs,
     cuda_api,
     cuda_classes,
     custom,
@@ -247,7 +248,7 @@ def _marks_forgotten(_recorder: Syncs) -> Iterator[Replacements]:
     try:
         yield {}
     finally:
-        compiled.release()
+        compiled_syncs.release()
         collectives.release()
         UNFINISHED.clear()
         PINNED.clear()

@@ -1,0 +1,198 @@
+"""The calls of compiled code by kinds of arguments, each with the kernels of its code."""
+
+import importlib
+from dataclasses import replace
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+
+from steptrace.documents.compiled import CompiledCode, GraphBreak
+from steptrace.engine.frames import trace_file_name
+from steptrace.predict import captured
+from steptrace.predict.backend import machine
+from steptrace.predict.compiler import Compiler, gpu_facts
+from steptrace.predict.guards import Call, CompiledKinds, code_of
+from steptrace.predict.places import running_line
+from steptrace.predict.syncs import Syncs
+from steptrace.predict.tensor import is_virtual
+from steptrace.torch_names import private
+
+pytree: Any = private("torch.utils._pytree")
+#: Kinds of arguments that Dynamo compiles the same code for by default, before it gives up.
+_MOST_KINDS: Final = 8
+#: Sizes of the same kinds of arguments that kernels are found for; that takes seconds for each.
+_MOST_SIZES: Final = 3
+#: What is taken over from code of another size whose kernels were found.
+_KERNELS: Final = ("kernels", "unlowered", "reason", "kept_bytes")
+#: PyTorch's error of a graph break where the program asks for one graph.
+UNSUPPORTED: Final = "torch._dynamo.exc.Unsupported"
+
+
+class CompiledCalls:
+    """Finds the compiled code of each call of what one compiler compiles; the recorder keeps the code.
+
+    Dynamo makes a size dynamic at its second value, unless the program forbids it, and later sizes then have the same
+    graphs. Their kernels are found for the first few sizes of a kind of arguments. A later size gets those of the
+    nearest one.
+    """
+
+    def __init__(self, recorder: Syncs, compiler: Compiler) -> None:
+        self._recorder, self._compiler = recorder, compiler
+
+    def place_of(self, target: Any, args: Any, kwargs: Any) -> int:
+        """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first.
+
+        Raises:
+            Unsupported: PyTorch's own error where the graph breaks although the program asks for one graph.
+        """
+        recorder, kinds, call = self._recorder, self._guarded(target), (target, args, kwargs)
+        with recorder.paused():
+            key, alike, elements = _signature(*call)
+            kind = key if self._compiler.dynamic is False else alike
+            followed = kinds.fitting(call, kind)
+        if self._compiler.fullgraph and key in kinds.refused:
+            raise _unsupported(*kinds.refused[key])
+        if followed is not None and key in followed.places:
+            return followed.places[key]
+        lowered = kinds.lowered.setdefault(alike, {})
+        lowers = len(lowered) < _MOST_SIZES
+        nearest = None if lowers else lowered[min(lowered, key=lambda size: abs(size - elements))]
+        if followed is not None and nearest is not None:
+            followed.places[key] = nearest
+            return nearest
+        if followed is None and kinds.compilations >= self._most():
+            if kinds.limited is None:
+                kinds.limited = self._add(captured.unlowered("kinds"))
+            return kinds.limited
+        trace = captured.Trace(code_state=recorder.code_state)
+        code = self._followed(call, trace, kinds, lowers=lowers)
+        if nearest is not None:
+            code = replace(code, **{name: getattr(recorder.codes[nearest], name) for name in _KERNELS})
+        if followed is None:
+            with recorder.paused():
+                followed = kinds.add(call, kind, trace.frames, trace.compiled)
+        if trace.frames and not trace.compiled:
+            code = replace(code, graphs=0, breaks=(), shares_graphs=True)
+        recorder.code_state = trace.code_state or recorder.code_state
+        followed.places[key] = place = self._add(code)
+        lowered.setdefault(elements, place)
+        if kinds.first is None:
+            kinds.first = place
+        first = recorder.codes[kinds.first]
+        recorder.codes[kinds.first] = replace(first, recompilations=tuple(kinds.recompilations.values()))
+        if self._compiler.fullgraph and recorder.codes[place].breaks:
+            kinds.refused[key] = trace.error, recorder.codes[place].breaks[0]
+            raise _unsupported(*kinds.refused[key])
+        return place
+
+    def has(self, target: Any, args: Any, kwargs: Any) -> bool:
+        """Whether there is compiled code for a call with these arguments."""
+        with self._recorder.paused():
+            key, alike, _ = _signature(target, args, kwargs)
+            kind = key if self._compiler.dynamic is False else alike
+            return self._guarded(target).fitting((target, args, kwargs), kind) is not None
+
+    def _guarded(self, target: Any) -> CompiledKinds:
+        key = (*self._compiler.key, code_of(target))
+        return self._recorder.guarded_code.setdefault(key, CompiledKinds.of_target(target))
+
+    def _most(self) -> int:
+        """The limit of kinds of arguments."""
+        return _most_kinds() if self._compiler.limit is None else self._compiler.limit
+
+    def _followed(self, call: Call, trace: captured.Trace, kinds: CompiledKinds, *, lowers: bool) -> CompiledCode:
+        """The code for a call's arguments; `trace` is filled."""
+        recorder, compiler, (target, args, kwargs) = self._recorder, self._compiler, call
+        with recorder.paused():
+            flex = _flex_attention(target, args, kwargs) if compiler.backend == "inductor" else None
+            return flex or captured.capture(
+                target,
+                args,
+                kwargs,
+                facts=gpu_facts(machine.driver),
+                dynamic=compiler.dynamic,
+                originals=recorder.originals,
+                trace=trace,
+                known=kinds.frames,
+                lowers=lowers,
+                code_by=compiler.backend,
+                settings=compiler.settings,
+            )
+
+    def _add(self, code: CompiledCode) -> int:
+        """Keep code that is compiled for the running call, and return its index in `Syncs.codes`."""
+        recorder, compiler = self._recorder, self._compiler
+        site = running_line()
+        file = None if site is None else trace_file_name(site.file)
+        line = None if site is None else site.line
+        # A graph that breaks before any frame of the program breaks at the call.
+        breaks = (replace(found, file=file, line=line) if found.file is None else found for found in code.breaks)
+        recorder.codes.append(
+            replace(
+                code,
+                breaks=tuple(breaks),
+                reason=compiler.name if code.unlowered == "backend" else code.reason,
+                cuda_graphs=compiler.uses_cuda_graphs,
+                tunes=compiler.tunes,
+                file=file,
+                line=line,
+                fullgraph=compiler.fullgraph,
+            )
+        )
+        return len(recorder.codes) - 1
+
+
+def _unsupported(message: str | None, first: GraphBreak) -> Exception:
+    """PyTorch's error of a graph break in code that is compiled with `fullgraph=True`, with the line."""
+    error: Any = private(UNSUPPORTED) or RuntimeError
+    code = "" if first.code is None else f"\n    {first.code}"
+    place = f'\n\nfrom user code:\n   File "{first.file}", line {first.line}{code}\n'
+    return cast("Exception", error(f"{message or first.kind}{place}"))
+
+
+def _most_kinds() -> int:
+    """The limit of kinds of arguments, which a program may set itself, as optimizers that compile their updates do."""
+    config: Any = importlib.import_module("torch._dynamo.config")
+    return int(getattr(config, "recompile_limit", _MOST_KINDS))
+
+
+def _flex_attention(target: Any, args: Any, kwargs: Any) -> CompiledCode | None:
+    """The kernels of `flex_attention` if it is compiled alone; None for other code."""
+    if getattr(target, "__qualname__", "") != "flex_attention" or len(args) < 3:
+        return None
+    if not all(isinstance(tensor, Tensor) and tensor.dim() == 4 for tensor in args[:3]):
+        return None
+    share = captured.mask_share_of((*args, *kwargs.values()))
+    return captured.flex_attention(args[0], args[1], args[2], share)
+
+
+def _signature(target: Any, args: Any, kwargs: Any) -> tuple[object, object, int]:
+    """Two keys, and how many elements the tensors among the arguments have.
+
+    Calls with equal first keys share their compiled code and its kernels; those whose second keys are equal differ in
+    sizes alone.
+    """
+    leaves, structure = pytree.tree_flatten((args, kwargs))
+    weights: object = id(target)
+    if isinstance(target, nn.Module):  # blocks of one kind are compiled once
+        named = (*target.named_parameters(), *target.named_buffers())
+        weights = (
+            tuple((name, type(module), _described(module)) for name, module in target.named_modules()),
+            tuple((name, tensor.shape, tensor.dtype, tensor.requires_grad) for name, tensor in named),
+        )
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    kinds = tuple(
+        (leaf.dim(), leaf.dtype, leaf.requires_grad, is_virtual(leaf)) if isinstance(leaf, Tensor) else type(leaf)
+        for leaf in leaves
+    )
+    cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    alike = weights, kinds, str(structure), torch.is_grad_enabled(), getattr(target, "training", None), cast
+    sizes = tuple((leaf.shape, leaf.stride()) for leaf in tensors)
+    return (alike, sizes), alike, sum(leaf.numel() for leaf in tensors)
+
+
+def _described(module: nn.Module) -> str:
+    """What a module says of itself, unless that holds values of tensors, as of `nn.EmbeddingBag`."""
+    text = module.extra_repr()
+    return "" if "tensor(" in text else text
