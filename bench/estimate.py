@@ -1,15 +1,16 @@
 """How far estimates are from published measurements of real GPUs: the tables of docs/estimates.md, in one command.
 
     python bench/estimate.py PUBLISHED [--timm FOLDER] [--neusight FOLDER] [--h100 FOLDER] [--steps FOLDER]
-        [--networks FOLDER] [--language FOLDER] [--kernels] [--studies STUDY...] [--traces TRACE...] [--articles]
+        [--networks FOLDER] [--language FOLDER] [--book FOLDER] [--kernels] [--studies STUDY...] [--traces TRACE...]
+        [--articles]
 
 PUBLISHED: see estimate_constants.py, which derives the constants from it. `--timm`: models that estimate_timm.py has
 followed; those that are drawn to evaluate gave no constant. `--neusight` is `scripts/asplos/label` of
 sitar-lab/NeuSight (MIT licence): the operators of whole transformer steps in float32 and their time, none of which gave
 a constant. `--h100` holds the predictions of gpu_steps.py's cases (written there if missing), whose steps an H100 took
-(reports/reference/h100/steps.json). `--steps`, `--networks`, `--language`: programs that published_steps.py,
-published_networks.py and published_language_models.py have followed. Kernels are compared with constants that are
-derived without their GPU. STUDY: its variants that an H100 trained (reports/reference/h100). TRACE:
+(reports/reference/h100/steps.json). `--steps`, `--networks`, `--language`, `--book`: programs that published_steps.py,
+published_networks.py, published_language_models.py and published_book_steps.py have followed. Kernels are compared with
+constants that are derived without their GPU. STUDY: its variants that an H100 trained (reports/reference/h100). TRACE:
 real traces with the sizes of inputs. `--articles` follows the studies that articles have published times of.
 """
 
@@ -35,6 +36,7 @@ import numpy as np
 import estimate_constants as derive
 import estimate_timm
 import followed_programs
+import published_book_steps
 import published_language_models
 import published_networks
 import published_steps
@@ -68,6 +70,8 @@ FOLDERS = {
 }  # fmt: skip
 #: Kernels that take less are mostly launch and measuring.
 SHORTEST_S: Final = derive.LONG_S
+#: From this share of a step's GPU work on, it counts as a step of classes that were measured on its GPU.
+MOSTLY_MEASURED: Final = 0.5
 #: How far a ratio of two layouts may be off, and the logarithm of a ratio that says which layout is quicker.
 NEAR: Final = 0.15
 CLEAR: Final = 0.01
@@ -264,16 +268,25 @@ def of_neusight(folder: Path) -> Iterator[str]:
 def of_h100(folder: Path) -> Iterator[str]:
     """Our own steps on an H100."""
     record = json.loads((H100 / "steps.json").read_text())
-    found = []
+    found, of_published_kernels = [], []
     for case in record["cases"]:
-        prediction = _case(folder, case["name"])
-        found.append(
-            held(case["name"], case["step_ms"], draws_of(followed_step(prediction), gpu_named("H100")).timeline.step)
-        )
+        drawn = draws_of(followed_step(_case(folder, case["name"])), gpu_named("H100"))
+        found.append(held(case["name"], case["step_ms"], drawn.timeline.step))
+        if measured_share(drawn, "H100") >= MOSTLY_MEASURED:
+            of_published_kernels.append(found[-1])
     for one in found:
         mark = "" if one.inside else " OUTSIDE"
         print(f"  {one.what}: {one.ms:.1f} ms, estimated {one.low:.1f} to {one.high:.1f}{mark}", file=sys.stderr)
     yield line("our own steps, H100", found)
+    yield line("of these, mostly of classes whose kernels are published for an H100", of_published_kernels)
+
+
+def measured_share(drawn: StepDraws, gpu: str) -> float:
+    """The share of a step's GPU work in classes and formats that were measured on a GPU itself."""
+    middles = np.median(drawn.seconds, axis=1)
+    works = [(item.kernel, float(middle * item.calls)) for item, middle in zip(drawn.launched, middles, strict=True)]
+    measured = sum(work for kernel, work in works if (kernel.kind, kernel.format, gpu) in shipped().efficiencies)
+    return measured / sum(work for _, work in works)
 
 
 def of_published_steps(folder: Path) -> Iterator[str]:
@@ -310,6 +323,21 @@ def of_language_models(folder: Path) -> Iterator[str]:
             kind = f"MPT, {step.devices} {step.gpu}" if step.program.is_sharded else "GPT-2, A100"
             found[kind].append(_beside(step, of_step, gpu_named(step.gpu)))
     return _lines(found)
+
+
+def of_book_steps(folder: Path) -> Iterator[str]:
+    """Steps of a book's GPT-2 on an A100, as on one of 80 GB: the book does not say which."""
+    found = []
+    for step in published_book_steps.STEPS:
+        prediction = followed_programs.followed(folder, step.program)
+        if prediction is not None:
+            of_step = followed_step(prediction)
+            peak = (of_step.peak_memory_bytes or 0) / 2**30
+            told = f"{step.reserved_gib:.2f} GiB reserved, peak estimated {peak:.2f} GiB"
+            print(f"  {step.program.change}: {told}", file=sys.stderr)
+            drawn = draws_of(of_step, gpu_named("A100-80"))
+            found.append(held(f"book, {step.program.change}", step.ms, drawn.timeline.step))
+    return _lines({"GPT-2 of a book, A100": found})
 
 
 def _beside(
@@ -544,7 +572,7 @@ def main() -> None:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("published", type=Path)
-    for folder in ("--timm", "--neusight", "--h100", "--steps", "--networks", "--language"):
+    for folder in ("--timm", "--neusight", "--h100", "--steps", "--networks", "--language", "--book"):
         parser.add_argument(folder, type=Path)
     parser.add_argument("--kernels", action="store_true", help="kernels, each GPU left out in turn (minutes)")
     parser.add_argument("--studies", nargs="*", default=[])
@@ -564,6 +592,8 @@ def main() -> None:
         parts.append(of_networks(given.networks))
     if given.language:
         parts.append(of_language_models(given.language))
+    if given.book:
+        parts.append(of_book_steps(given.book))
     if given.kernels:
         parts.append(of_kernels(given.published, given.timm))
     parts += [of_studies(given.studies), *map(of_trace, given.traces), of_collectives(given.published)]

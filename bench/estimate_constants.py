@@ -88,6 +88,8 @@ LONG_S: Final = 50e-6
 OLD: Final = "maxwell"
 #: So many kernels are needed to say how their share grows with size.
 GROWTH_NEEDS: Final = 40
+#: Traced programs that are needed to say how far they are from each other.
+LEAST_PROGRAMS: Final = 3
 #: Groups of kernels by what they do in vain.
 GROUPS: Final = 8
 #: Kernels of each GPU and class that are fitted, drawn at random.
@@ -298,8 +300,29 @@ def attention_kernels(path: Path) -> list[Measured]:
 def traced_kernels() -> list[Measured]:
     """Kernels of an H100 in traces that others have published."""
     return [
-        Measured(gpu_named(gpu), kernels_of(call)[0], seconds) for gpu, call, seconds in kernels_of_traces.read_calls()
+        Measured(gpu_named(row.gpu), kernels_of(row.call)[0], row.seconds) for row in kernels_of_traces.read_calls()
     ]
+
+
+def spreads_of_programs() -> dict[tuple[str, str, str], float]:
+    """How far the time of a class in a traced program is from its share in the others, by class, format and GPU.
+
+    It is the root of the mean square, in logarithms, and includes what the shapes of a program do. At least
+    `LEAST_PROGRAMS` are needed.
+    """
+    sums: dict[tuple[str, str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    for row in kernels_of_traces.read_calls():
+        gpu, kernel = gpu_named(row.gpu), kernels_of(row.call)[0]
+        of_program = sums[kernel.kind, kernel.format, row.gpu][row.trace]
+        of_program[0] += row.calls * sum(ideal_seconds(kernel, gpu))
+        of_program[1] += row.calls * row.seconds
+    found = {}
+    for of_class, of_programs in sums.items():
+        shares = [math.log(ideal / seconds) for ideal, seconds in of_programs.values()]
+        if len(shares) >= LEAST_PROGRAMS:
+            others = [(sum(shares) - one) / (len(shares) - 1) for one in shares]
+            found[of_class] = math.sqrt(statistics.mean((a - b) ** 2 for a, b in zip(shares, others, strict=True)))
+    return found
 
 
 def fit_kernels(kernels: Sequence[Measured], losses: Losses) -> Fit:
@@ -704,7 +727,7 @@ OF_STEPS: Final = "steps of timm"
 
 
 class Known(NamedTuple):
-    """What is known of a class on one GPU."""
+    """What is known of a class on one GPU; `common`: see `spreads_of_programs`, 0 where no programs were traced."""
 
     arithmetic: float | None
     growth: float
@@ -717,6 +740,7 @@ class Known(NamedTuple):
     tested: bool = True
     in_vain: float = 0.0
     watts: float = 0.0
+    common: float = 0.0
 
 
 Rows = dict[tuple[str, str], dict[str, Known]]
@@ -744,11 +768,13 @@ def known_of(
         error: what single kernels leave open about sums of them; 0 where they are to be held to single ones.
     """
     rows: Rows = defaultdict(dict)
+    of_programs = spreads_of_programs()
     for kind, of_gpus in fits.items():
         for gpu, fit in of_gpus.items():
             rows[kind][gpu] = Known(
                 fit.arithmetic, fit.growth, fit.memory, fit.floor_us, error, error, fit.residual,
                 f"{fit.count} {sources[*kind, gpu]}", in_vain=fit.in_vain, watts=watts_of(kind, gpu),
+                common=of_programs.get((*kind, gpu), 0.0),
             )  # fmt: skip
     held = {}
     for kind, known in rows.items():
@@ -837,7 +863,7 @@ def merged(known: Mapping[str, Known], prior: float, power: float | None = None)
         "floor_us": _middle([one.floor_us for one in known.values()]),
         "shape": statistics.mean(one.shape for one in known.values()),
         **_if_any("gbs_per_sm", place),
-        **_if_any("shape_in_vain", statistics.mean(one.in_vain for one in known.values())),
+        **_if_any("shape_in_vain", _in_vain(known.values())),
         "tested": any(one.tested for one in known.values()),
     }
     if with_flop:
@@ -856,6 +882,14 @@ def merged(known: Mapping[str, Known], prior: float, power: float | None = None)
             **_if_any("watts", _middle([one.watts or 1.0 for one in with_flop]) if with_flop[0].watts else 0.0),
         }
     return figures
+
+
+def _in_vain(known: Iterable[Known]) -> float:
+    """By how much shapes that lose much are less sure: the mean of GPUs whose kernels were measured one by one.
+
+    Steps of models do not say it.
+    """
+    return statistics.mean([one.in_vain for one in known if OF_STEPS not in one.source] or [0.0])
 
 
 def _if_any(name: str, value: float) -> dict[str, float]:
@@ -895,7 +929,7 @@ def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, ob
                 result.append({**head, "gpu": name, **figures, "source": _sources(some)})
         for gpu, one in of_gpus.items():
             if gpu != "P100":
-                figures = merged({gpu: one}, 0.0)
+                figures = merged({gpu: one}, 0.0) | _if_any("common", one.common)
                 result.append({**head, "gpu": gpu, **figures, "source": one.source})
     for row in result:
         key = (str(row["kind"]), str(row["format"]))

@@ -14,7 +14,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from steptrace.analysis.roofline import calls_with_sizes
 from steptrace.documents.estimate import OperatorCalls
@@ -29,14 +29,24 @@ SHORTEST_NS: Final = 20_000
 COLUMNS: Final = ("gpu", "operator", "types", "sizes", "strides", "calls", "microseconds", "trace")
 
 
-def read_calls() -> Iterator[tuple[str, OperatorCalls, float]]:
-    """GPU, operator and seconds of each row of the file that is kept."""
+class TracedCall(NamedTuple):
+    """A row of the file that is kept: seconds are the mean of `calls` calls in a trace."""
+
+    gpu: str
+    call: OperatorCalls
+    seconds: float
+    calls: int
+    trace: str
+
+
+def read_calls() -> Iterator[TracedCall]:
+    """The rows of the file that is kept."""
     with FILE.open() as file:
         for row in csv.DictReader(file):
             call = recorded_call(row["operator"], row["types"], row["sizes"], row["strides"])
             if call is None:
                 raise SystemExit(f"{FILE.name}: {row['operator']} has no rule any more; write the file again")
-            yield row["gpu"], call, float(row["microseconds"]) / 1e6
+            yield TracedCall(row["gpu"], call, float(row["microseconds"]) / 1e6, int(row["calls"]), row["trace"])
 
 
 def rows_of(path: Path) -> Iterator[tuple[object, ...]]:

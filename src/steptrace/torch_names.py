@@ -190,6 +190,16 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._nn.cross_entropy_loss",
     ),
     *_rows(
+        "attention and encoder layers in inference launch what their fast path does",
+        "attention and encoder layers in inference launch more than on CUDA",
+        "torch._native_multi_head_attention",
+        "torch._transformer_encoder_layer_fwd",
+        "torch._transform_bias_rescale_qkv",
+        "torch._masked_softmax",
+        "torch._addmm_activation",
+        "torch.overrides.has_torch_function",
+    ),
+    *_rows(
         "what a composite operator is made of runs as PyTorch's C++ makes it",
         "in inference mode some operators are made of others than on CUDA",
         "torch.ops.aten.detach.default._op_dk",

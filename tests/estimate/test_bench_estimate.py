@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from benches import bench_module
 from recorded import TRACES
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate.constants import shipped
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.times import kernel_seconds
@@ -55,12 +58,17 @@ def networks(followed):  # noqa: ARG001  # which it imports
 
 
 @pytest.fixture(scope="module")
+def book(followed):  # noqa: ARG001  # which it imports
+    return bench_module("published_book_steps")
+
+
+@pytest.fixture(scope="module")
 def language(followed):  # noqa: ARG001  # which it imports
     return bench_module("published_language_models")
 
 
 @pytest.fixture(scope="module")
-def bench(derive, timm, steps, networks, language):  # noqa: ARG001  # which it imports
+def bench(derive, timm, steps, networks, language, book):  # noqa: ARG001  # which it imports
     return bench_module("estimate")
 
 
@@ -320,6 +328,30 @@ def test_a_sharded_step_of_a_published_model_is_of_eight_ranks(language):
     assert len({program.file for program in programs}) == len(set(programs))
 
 
+def test_the_book_s_steps_have_each_change_and_all_before_it(book):
+    assert [one.program.change for one in book.STEPS] == list(book.CHANGES)
+    flash = book.Program("flash")
+    assert [flash.has(change) for change in ("tf32", "flash", "compiled")] == [True, True, False]
+    assert book.STEPS[-1].ms == pytest.approx(1e3 * 32 * 1024 / 142156)
+    for one in book.STEPS:
+        with torch.device("meta"):
+            model = book.Model(one.program)
+        assert sum(p.numel() for p in model.parameters()) == pytest.approx(163e6, rel=0.01)
+
+
+def test_a_step_is_of_measured_classes_by_its_gpu_work(bench):
+    """Products in 16 bit are published for an H100, reductions are not."""
+    kernels = {
+        "product": Kernel(kind="product", arithmetic="float16", flop=1e12),
+        "reduction": Kernel(kind="reduction"),
+    }
+    for kinds, share in ((("product",), 1.0), (("product", "reduction"), 0.75), (("reduction",), 0.0)):
+        items = [SimpleNamespace(kernel=kernels[kind], calls=1.0) for kind in kinds]
+        seconds = np.array([[3.0 if kind == "product" else 1.0] * 9 for kind in kinds])
+        drawn = SimpleNamespace(launched=items, seconds=seconds)
+        assert bench.measured_share(drawn, "H100") == pytest.approx(share)
+
+
 def test_another_last_digit_is_no_difference_and_another_class_is_one(derive, tmp_path):
     shipped_file = tmp_path / "constants.toml"
     shipped_file.write_text('{kind = "a", memory = 0.531},\n{kind = "b", memory = 0.2},\n')
@@ -358,8 +390,49 @@ def test_a_share_of_the_bandwidth_falls_with_what_each_multiprocessor_has_of_it(
 
 def test_each_row_of_the_kernels_of_traces_is_a_kernel_of_today(traced):
     rows = list(traced.read_calls())
-    assert {gpu for gpu, _, _ in rows} == {"H100"}
-    assert all(seconds >= traced.SHORTEST_NS / 1e9 and kernels_of(call) for _, call, seconds in rows)
+    assert {row.gpu for row in rows} == {"H100"}
+    assert all(row.seconds >= traced.SHORTEST_NS / 1e9 and kernels_of(row.call) for row in rows)
+
+
+def _traced(traced, share: float, calls: int, trace: str) -> object:
+    """A map of 1 GiB that reaches a share of an H100's bandwidth."""
+    one = TensorSpec(shape=(2**28,), strides=(1,), dtype="bfloat16")
+    call = OperatorCalls(
+        name="aten.neg.default", inputs=(one,), outputs=(one,), is_view=False, flop=0, calls=1, phase="forward",
+        file=None, line=None,
+    )  # fmt: skip
+    return traced.TracedCall("H100", call, 2**30 / (share * gpu_named("H100").bandwidth), calls, trace)
+
+
+def test_programs_say_how_far_a_class_is_from_one_to_another(derive, traced, monkeypatch):
+    rows = [_traced(traced, share, 3, name) for share, name in ((0.8, "a"), (0.8, "b"), (0.5, "c"))]
+    monkeypatch.setattr(derive.kernels_of_traces, "read_calls", lambda: rows)
+    apart = math.log(0.8 / 0.5)
+    expected = math.sqrt((2 * (apart / 2) ** 2 + apart**2) / 3)
+    assert derive.spreads_of_programs() == {("elementwise", "none", "H100"): pytest.approx(expected)}
+    monkeypatch.setattr(derive.kernels_of_traces, "read_calls", lambda: rows[:2])
+    assert derive.spreads_of_programs() == {}
+
+
+def test_where_programs_were_traced_their_spread_stands_for_the_common_one():
+    constants = shipped()
+
+    def spread(common: float, kind: str = "elementwise") -> float:
+        efficiency = replace(constants.efficiency_of("elementwise", "none", gpu_named("H100")), common=common)
+        return constants.common_of(kind, efficiency)
+
+    assert spread(0.0) == spread(10.0) == constants.common_spread
+    assert spread(0.05) == 0.05
+    assert spread(0.05, "product") == constants.common_spread_products
+    assert 0 < constants.efficiency_of("elementwise", "none", gpu_named("H100")).common < constants.common_spread
+    assert constants.efficiency_of("elementwise", "none", gpu_named("H200")).common == 0
+
+
+def test_how_unsure_shapes_are_comes_from_kernels_and_not_from_steps(derive):
+    alone = derive.Known(0.8, 0.0, 0.8, 2.5, 0.05, 0.05, 0.1, "60 kernels of a table", in_vain=0.3)
+    of_steps = alone._replace(source=f"9 {derive.OF_STEPS}", in_vain=0.0)
+    assert derive.merged({"V100": alone, "RTX-3090": of_steps}, 0.1)["shape_in_vain"] == pytest.approx(0.3)
+    assert "shape_in_vain" not in derive.merged({"RTX-3090": of_steps}, 0.1)
 
 
 def test_deviations_grow_with_what_is_computed_in_vain(derive):

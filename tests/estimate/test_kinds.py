@@ -288,6 +288,23 @@ def test_a_loss_s_gradient_is_filled_and_its_scores_are_not_read(name, scores, l
     assert (loss.launches, loss.bytes) == (1, 8 * math.prod(labels) + 8)
 
 
+def test_a_copy_of_a_broadcast_gradient_is_written_in_full():
+    images, weight = tensor(64, 64, 64, 64), tensor(128, 64, 3, 3)
+    of_sum = tensor(64, 128, 64, 64, strides=(0, 0, 0, 0))
+    copies = [
+        one
+        for one in kernels_of(conv(images, weight, of_sum, bias=False, backward=True))
+        if one.kind == "strided elementwise"
+    ]
+    assert [one.bytes for one in copies] == [64 * MIB + 2]
+
+
+@pytest.mark.parametrize("name", ["zeros_like", "ones_like", "full_like", "rand_like", "new_zeros", "new_full"])
+def test_a_tensor_of_another_s_shape_is_written_alone(name):
+    (kernel,) = kernels_of(call(name, [X], [WIDE]))
+    assert kernel.bytes == 4 * math.prod(WIDE.shape)
+
+
 def test_a_loss_of_pixels_reads_one_score_for_each():
     scores, labels = tensor(8, 19, 512, 512, dtype="float32"), tensor(8, 512, 512, dtype="int64")
     (kernel,) = kernels_of(call("nll_loss2d_forward", [scores, labels], [tensor(dtype="float32")]))

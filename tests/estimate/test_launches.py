@@ -36,11 +36,24 @@ def followed(code: str) -> tuple[OperatorCalls, ...]:
         return syncs.operators
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
         ("x.topk(3)", 2),
+        ("torch.allclose(x[:0], x[:0])", 2),
+        ("m.to_sparse_bsr((2, 2))", 16),
+        ("m.to_sparse_bsc((2, 2))", 19),
+        ("torch.linalg.eigvals(m)", 11),
+        ("torch.linalg.svd(m[:0])", 2),
+        ("torch.linalg.det(m[:0, :0])", 7),
+        ("torch.linalg.solve_ex(m[:0, :0], m[:0])", 1),
+        ("torch.linalg.qr(m[:0])", 2),
+        ("torch.linalg.lu_factor_ex(m)", 2),
+        ("torch.linalg.lu_factor_ex(m[:3])", 8),
+        ("torch.linalg.lu_factor_ex(m[:, :3])", 6),
+        ("torch.linalg.lu(m)", 10),
+        ("torch.linalg.lu(m[:3])", 16),
         ("torch.multinomial(x, 2, replacement=True)", 6),
         ("torch.unique(m, dim=0)", 5),
         ("torch.unique(m, dim=1, return_inverse=True)", 11),

@@ -49,6 +49,40 @@ def test_values_and_gradients_are_those_of_the_cpu(kind, *, packed):
         torch.testing.assert_close(one, other)
 
 
+def launched(run: Any) -> Counter[str]:
+    """Launches by operator."""
+    with predict_syncs() as syncs:
+        run()
+        counts: Counter[str] = Counter()
+        for call in syncs.operators:
+            counts[call.name.split(".")[1]] += launches(call) * call.calls
+        return +counts
+
+
+@pytest.mark.parametrize(
+    ("options", "copies"), [({}, 4), ({"num_layers": 2, "bidirectional": True}, 16), ({"bias": False}, 2)]
+)
+def test_weights_are_copied_into_a_buffer_when_a_layer_moves_and_when_a_program_asks(options, copies):
+    moved = launched(lambda: nn.GRU(4, 5, **options).cuda())
+    assert moved == {"_to_copy": copies, "zeros": 1, "copy_": copies}
+
+    def asked() -> None:
+        layer = nn.GRU(4, 5, **options).cuda()
+        layer.flatten_parameters()
+
+    assert launched(asked) == {"_to_copy": copies, "zeros": 2, "copy_": 2 * copies}
+
+
+def test_weights_that_cudnn_does_not_take_are_not_copied():
+    assert "copy_" not in launched(lambda: nn.GRU(4, 5, dtype=torch.bfloat16).cuda())
+
+    def without_cudnn() -> None:
+        with torch.backends.cudnn.flags(enabled=False):
+            nn.GRU(4, 5).cuda()
+
+    assert "copy_" not in launched(without_cudnn)
+
+
 @pytest.mark.parametrize("make", [nn.LSTMCell, nn.GRUCell])
 @pytest.mark.parametrize("bias", [True, False])
 def test_values_and_gradients_of_a_cell_are_those_of_the_cpu(make, *, bias):

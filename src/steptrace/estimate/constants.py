@@ -76,6 +76,8 @@ class Efficiency:
         watts: board power of the measured GPUs per TFLOP/s of the format's data sheet; 0 where power does not matter.
         tested: whether estimates of this class and format were compared with published measurements.
         of_zeros: whether `arithmetic` was measured with weights of zeros, which need less power, see `Constants.data`.
+        common: spread of the class's time from program to program, where programs were traced on the GPU; it then
+            stands for `Constants.common_spread`, unless that is smaller. 0 where none were.
         varies: whether the time depends strongly on the version of PyTorch and its libraries, so the spread is wide.
     """
 
@@ -95,6 +97,7 @@ class Efficiency:
     watts: float = 0.0
     tested: bool = False
     of_zeros: bool = False
+    common: float = 0.0
     varies: bool = False
 
 
@@ -139,9 +142,10 @@ class Constants:
     data: float
     data_spread: float
 
-    def common_of(self, kind: str) -> float:
+    def common_of(self, kind: str, efficiency: Efficiency) -> float:
         """The spread that kernels of a class have in common with all others of a program."""
-        return self.common_spread_products if kind in PRODUCTS else self.common_spread
+        common = self.common_spread_products if kind in PRODUCTS else self.common_spread
+        return min(common, efficiency.common or common)
 
     def efficiency_of(self, kind: str, format_: str, gpu: Gpu) -> Efficiency:
         """The efficiency of a class: measured on this GPU, else on its architecture, its family, or any GPU.

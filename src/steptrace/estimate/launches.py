@@ -30,6 +30,8 @@ _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
 INDEXING: Final = ("index", "index_put", "index_put_", "_index_put_impl_")
 #: Operators with a rule of their own that may have no input on the GPU.
 _WITHOUT_INPUTS: Final = ("randperm", "_to_copy")
+#: Launches of operators without elements that launch something all the same: they set flags and determinants.
+_OF_NOTHING: Final[Mapping[str, int]] = OPERATORS["launches_of_nothing"]
 #: Limits on the number of items. CUB sorts up to `_ONE_TILE` items in one kernel. ATen has kernels of its own that sort
 #: rows of up to `_SORTED_ROW` elements, with `_OF_SORTED_ROWS` launches, and that add up the gradients of an embedding
 #: for up to `_UNSORTED` indices.
@@ -59,6 +61,8 @@ def launches(call: OperatorCalls) -> int:
     name = base_name(call.name)
     if call.is_view or _LAUNCHES.get(name) == 0:
         return 0
+    if _OF_NOTHING.get(name) is not None and call.inputs and not elements(call.inputs[0]):
+        return _OF_NOTHING[name]
     if is_of_lists(name):
         return of_lists(call)
     # Operators with empty results launch nothing. `nonzero` has to count first, so its input decides.
@@ -242,6 +246,13 @@ def _bag_backward(call: OperatorCalls) -> int:
     return 2 if len(call.inputs[-1].shape) > 1 else 12
 
 
+def _factors(call: OperatorCalls) -> int:
+    """Launches of an LU factorization: more for a matrix that is not square, and of what unpacks the factors."""
+    rows, columns = call.inputs[0].shape[-2:]
+    unpacked = 8 if base_name(call.name) == "linalg_lu" else 0
+    return unpacked + (2 if rows == columns else 6 if rows > columns else 8)
+
+
 def _spectral(call: OperatorCalls) -> int:
     """Launches of a Fourier transform, see ATen/native/cuda/SpectralOps.cu.
 
@@ -325,6 +336,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "_coalesce": _coalesce,
     "_grouped_mm": _grouped_product,
     "isin": _isin,
+    **dict.fromkeys(("linalg_lu", "linalg_lu_factor_ex"), _factors),
     "repeat_interleave": lambda call: 7 if call.arguments.get("output_size") is None else 3,
     "mode": _mode,
     "multinomial": _multinomial,

@@ -93,7 +93,7 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
         drawn = deviation * normal(kernel.shape)
         if not alone:
             # Shares were fitted to whole steps, so the mean over many shapes, not the median, must be unchanged.
-            drawn += constants.common_of(kernel.kind) * normal("all kernels") - deviation**2 / 2
+            drawn += constants.common_of(kernel.kind, efficiency) * normal("all kernels") - deviation**2 / 2
         if kernel.tuned:
             drawn = drawn - _TUNED * np.maximum(normal("tuned products"), 0.0)
         seconds = seconds * np.exp(drawn)

@@ -178,7 +178,8 @@ def _beside(call: OperatorCalls, launches: int, shape: str) -> Iterator[Kernel]:
         launches -= 1
     if launches:
         copied = [tensor for tensor in of_images if other_layout(tensor, (images, weight))]
-        moved = 2.0 * sum(map(tensor_bytes, copied))
+        # What is broadcast is read once and written in full.
+        moved = float(sum(tensor_bytes(tensor) + elements(tensor) * item_bytes(tensor) for tensor in copied))
         yield Kernel(kind=kernel_classes.STRIDED, bytes=moved, launches=launches, shape=shape)
 
 
@@ -269,7 +270,7 @@ def moved_bytes(call: OperatorCalls) -> int:
         return elements(inputs[1]) * row + sum(map(tensor_bytes, (*inputs[1:], *call.outputs)))
     if name in _FILLED_FIRST:
         inputs = (*inputs[:1], *inputs[2:])
-    if name in _OUTPUT_ONLY or name in LOOKED_UP:
+    if name in _OUTPUT_ONLY or name in LOOKED_UP or _takes_shape_alone(name):
         inputs = inputs[1:]
     if name in _READ_TWICE:
         inputs = (*inputs, *inputs[:2])
@@ -282,6 +283,11 @@ def moved_bytes(call: OperatorCalls) -> int:
             else sum(map(tensor_bytes, inputs[: len(inputs) // share]))
         )
     return sum(map(tensor_bytes, inputs)) + written
+
+
+def _takes_shape_alone(name: str) -> bool:
+    """Whether an operator makes a tensor of the shape or type of its first input, which it does not read."""
+    return name.startswith("new_") or name.endswith("_like")
 
 
 def _written_part(call: OperatorCalls) -> int | None:

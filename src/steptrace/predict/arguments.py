@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from steptrace.predict import backend, cuda_classes, products, recurrent, spectral
+from steptrace.predict import backend, cuda_classes, encoder_layers, products, recurrent, spectral
 from steptrace.predict.attention import attention
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.pytorch import TensorBase, aten
@@ -274,6 +274,7 @@ _REPLACED: dict[Any, Callable[..., Any]] = {
     torch.as_tensor: _from_data(torch.as_tensor),
     torch.asarray: _from_data(torch.asarray),
     Tensor.new_tensor: _from_data(Tensor.new_tensor),
+    **encoder_layers.REPLACED,
     **products.REPLACED,
     **recurrent.REPLACED,
     **spectral.REPLACED,

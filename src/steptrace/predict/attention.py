@@ -157,6 +157,13 @@ def _attended(call: _Call, order: Sequence[int]) -> Tensor:
     raise RuntimeError("No available kernel. Aborting execution.")
 
 
+def is_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether a fused operator takes the tensors, without mask and dropout."""
+    call = _Call(query, key, value, None, 0.0, False, None, False)
+    taken = (number for number in _order() if (one := _BACKENDS.get(number)) and one.is_enabled() and one.takes(call))
+    return next(taken, 0) != 0
+
+
 def replacements() -> Replacements:
     """The replacements of the functions that say which fused operator takes some tensors."""
     return {

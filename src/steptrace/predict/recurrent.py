@@ -18,6 +18,8 @@ _CUDNN: Final[Any] = aten("_cudnn_rnn")
 #: By cuDNN's number of a kind of layer.
 _KINDS: Final[tuple[Any, ...]] = (torch.rnn_relu, torch.rnn_tanh, torch.lstm, torch.gru)
 _LSTM: Final = 2
+#: The types for which PyTorch makes a buffer of weights.
+_OF_CUDNN: Final = {torch.float16, torch.float32, torch.float64}
 #: Values of a step and unit from which gradients are computed: gates, and the cell or the hidden part of a gate.
 _KEPT: Final = (1, 1, 5, 4)
 
@@ -43,6 +45,23 @@ def _by_cudnn(mode: int) -> Callable[..., Any]:
         return outputs[: 3 if mode == _LSTM else 2]
 
     return layers
+
+
+def flatten_parameters(layers: torch.nn.RNNBase) -> None:
+    """In place of `nn.RNNBase.flatten_parameters`: copies the weights into a buffer, which takes their place in CUDA.
+
+    Here they stay where they are, and the buffer is freed.
+    """
+    weights: list[Any] = list(layers._flat_weights)
+    dtypes = {weight.dtype for weight in weights if is_virtual(weight)}
+    all_there = all(map(is_virtual, weights)) and len({id(weight) for weight in weights}) == len(weights)
+    if not all_there or not torch.backends.cudnn.enabled or len(dtypes) != 1 or not dtypes <= _OF_CUDNN:
+        return
+    with torch.no_grad():
+        sizes = [weight.numel() for weight in weights]
+        buffer = torch.zeros(sum(sizes), dtype=weights[0].dtype, device=weights[0].device)
+        for weight, part in zip(weights, buffer.split(sizes), strict=True):
+            part.view(weight.shape).copy_(weight)
 
 
 def _forward(input: Tensor, weights: Any, per_layer: int, _buffer: Any, hx: Tensor, cx: Any, *options: Any) -> Any:

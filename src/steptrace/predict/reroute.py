@@ -29,9 +29,11 @@ from steptrace.predict import (
     cuda_api,
     cuda_classes,
     custom,
+    encoder_layers,
     execution,
     modules,
     nvrtc_kernels,
+    recurrent,
     substitutes,
     swaps,
     tensor,
@@ -323,8 +325,8 @@ def _engine() -> Replacements:
 
 
 def _recurrent_weights() -> Replacements:
-    """Recurrent layers would move their weights into one buffer of cuDNN's, which PyTorch makes in C++."""
-    return {(torch.nn.RNNBase, "flatten_parameters"): lambda _: None}
+    """Recurrent layers move their weights into one buffer of cuDNN's, which PyTorch makes in C++."""
+    return {(torch.nn.RNNBase, "flatten_parameters"): recurrent.flatten_parameters}
 
 
 def _without_recorder(set_up: Callable[[], _SetUp]) -> Callable[[Syncs], _SetUp]:
@@ -362,7 +364,7 @@ FEATURES: Final = (
     ),
     Feature(
         "recurrent layers",
-        "no buffer of cuDNN is made",
+        "their weights are copied into a buffer of cuDNN's",
         "recurrent layers may fail",
         _without_recorder(_recurrent_weights),
     ),
@@ -389,6 +391,12 @@ FEATURES: Final = (
         "a program is told which form of attention takes its tensors",
         "a program is told what holds without a GPU",
         _without_recorder(attention.replacements),
+    ),
+    Feature(
+        "encoder layers",
+        "attention and encoder layers take their fast path in inference",
+        "attention and encoder layers in inference launch more than on CUDA",
+        _without_recorder(encoder_layers.replacements),
     ),
     Feature(
         "collectives",

@@ -1,0 +1,125 @@
+"""The fast path of attention and encoder layers of torch.nn in inference, by the operators that it launches.
+
+Modules take it without gradients, in evaluation, with `batch_first`. They ask first whether a tensor or a mode replaces
+functions, as modes of a prediction do. PyTorch's C++ then calls what
+`aten/src/ATen/native/transformers/cuda/attention.cu` and `.../transformer.cpp` call.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from steptrace.predict.attention import attention, is_fused
+from steptrace.predict.backend import Replacements
+from steptrace.predict.pytorch import replacing
+from steptrace.predict.tensor import is_virtual
+from steptrace.torch_names import private
+
+_ATTENTION: Final = private("torch._native_multi_head_attention")
+_LAYER: Final = private("torch._transformer_encoder_layer_fwd")
+_SPLIT_QKV: Final[Any] = private("torch._transform_bias_rescale_qkv")
+_MASKED_SOFTMAX: Final[Any] = private("torch._masked_softmax")
+_ACTIVATED: Final[Any] = private("torch._addmm_activation")
+#: Widths of heads that a fused kernel is asked for.
+_MULTIPLE: Final = 8
+#: An encoder asks before it makes a nested tensor of padded sequences, which the device lacks.
+_ENCODER: Final = nn.TransformerEncoder.forward.__code__
+
+
+def replacements() -> Replacements:
+    """The replacement of the question whether functions are replaced."""
+    return {} if not REPLACED else replacing("torch.overrides.has_torch_function", _ours_do_not_count)
+
+
+def _ours_do_not_count(asked: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def has_torch_function(tensors: Any) -> bool:
+        is_of_layer = sys._getframe(1).f_code is not _ENCODER
+        return asked(tensors) and not (is_of_layer and any(map(is_virtual, tensors)))
+
+    return has_torch_function
+
+
+def _self_attention(  # noqa: PLR0913 - torch's own
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    width: int,
+    heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,  # noqa: FBT001, FBT002
+    average_attn_weights: bool = True,  # noqa: FBT001, FBT002
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    if not is_virtual(query):
+        result: tuple[Tensor, Tensor | None] = _ATTENTION(
+            query, key, value, width, heads, qkv_weight, qkv_bias, weight, bias, mask, need_weights,
+            average_attn_weights, mask_type,
+        )  # fmt: skip
+        return result
+    n, t, of_head = query.shape[0], query.shape[1], width // heads
+    if not need_weights and mask is None and of_head % _MULTIPLE == 0:
+        of_heads = query.view(n, t, heads, of_head).transpose(1, 2)
+        if is_fused(of_heads, of_heads, of_heads):
+            qkv = functional.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
+            attended = attention(*(part.view(n, t, heads, of_head).transpose(1, 2) for part in qkv))
+            return functional.linear(attended.transpose(1, 2).reshape(n, t, width), weight, bias), None
+    projected = query.reshape(n * t, width).mm(qkv_weight.t()).view(n, t, 3 * width)
+    q, k, v = (part.view(n * heads, t, of_head) for part in _SPLIT_QKV(projected, qkv_bias, heads))
+    scores = q.bmm(k.transpose(1, 2)).view(n, heads, t, t)
+    scores = scores.softmax(-1) if mask is None else _MASKED_SOFTMAX(scores, mask.bool(), 3, mask_type)
+    attended = scores.view(n * heads, t, t).bmm(v).view(n, heads, t, of_head).transpose(1, 2).contiguous()
+    output = bias.addmm(attended.view(n * t, width), weight.t()).view(n, t, width)
+    if not need_weights:
+        return output, None
+    return output, scores.sum(1).div_(heads) if average_attn_weights else scores
+
+
+def _layer(  # noqa: PLR0913 - torch's own
+    source: Tensor,
+    width: int,
+    heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    use_gelu: bool,  # noqa: FBT001
+    norm_first: bool,  # noqa: FBT001
+    eps: float,
+    *parameters: Any,
+) -> Tensor:
+    norm_1, norm_2, (up, up_bias, down, down_bias) = parameters[:2], parameters[2:4], parameters[4:8]
+    if not is_virtual(source):
+        result: Tensor = _LAYER(
+            source, width, heads, qkv_weight, qkv_bias, weight, bias, use_gelu, norm_first, eps, *parameters
+        )
+        return result
+
+    def normed(x: Tensor, of_norm: Any) -> Tensor:
+        return functional.layer_norm(x, (width,), *of_norm, eps)
+
+    mask, mask_type = (*parameters[8:], None, None)[:2]
+    x = normed(source, norm_1) if norm_first else source
+    x = _self_attention(
+        x, x, x, width, heads, qkv_weight, qkv_bias, weight, bias, mask, need_weights=False, mask_type=mask_type
+    )[0]
+    x = x.add_(source)
+    x = x if norm_first else normed(x, norm_1)
+    inner = (normed(x, norm_2) if norm_first else x).reshape(-1, width)
+    inner = _ACTIVATED(up_bias, inner, up.t(), use_gelu=use_gelu)
+    x = down_bias.addmm(inner, down.t()).view(x.shape).add_(x)
+    return x if norm_first else normed(x, norm_2)
+
+
+#: The replacements of functions; none in a PyTorch that lacks one of the names.
+REPLACED: Final[dict[Any, Callable[..., Any]]] = (
+    {_ATTENTION: _self_attention, _LAYER: _layer}
+    if None not in (_ATTENTION, _LAYER, _SPLIT_QKV, _MASKED_SOFTMAX, _ACTIVATED)
+    else {}
+)
