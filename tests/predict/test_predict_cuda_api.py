@@ -154,11 +154,6 @@ def test_the_current_stream_is_the_one_that_the_program_has_chosen():
         assert torch.cuda.current_stream() is torch.cuda.default_stream()
 
 
-def test_a_tensor_on_the_gpu_is_not_sent_to_another_process():
-    with predict_syncs(), pytest.raises(CannotFollowError, match="another process"):
-        nn.Linear(2, 2).cuda().weight.untyped_storage()._share_cuda_()
-
-
 def test_a_stream_and_an_event_are_used_by_keyword():
     with predict_syncs() as syncs:
         stream, event = torch.cuda.Stream(device="cuda"), torch.cuda.Event(enable_timing=True)

@@ -34,6 +34,7 @@ from steptrace.predict import (
     modules,
     nvrtc_kernels,
     recurrent,
+    sent,
     substitutes,
     swaps,
     tensor,
@@ -347,6 +348,12 @@ FEATURES: Final = (
     Feature("foreach", "clipping launches as on CUDA", "clipping launches per tensor", _grouped),
     Feature(
         "marks", "a prediction begins without marks on memory", "pinned memory is not told apart", _marks_forgotten
+    ),
+    Feature(
+        "other processes",
+        "tensors on the GPU are sent to other processes",
+        "a program that sends tensors on the GPU to another process fails",
+        sent.followed,
     ),
     Feature(
         "torch.cuda",

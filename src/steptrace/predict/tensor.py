@@ -78,12 +78,6 @@ class VirtualStorage(torch.UntypedStorage):
             _waits("h2d_copy", "a blocking copy to the device")
         return super()._set_from_file(*args)  # type: ignore[no-untyped-call]
 
-    def _share_cuda_(self, *_: Any) -> Any:
-        """Raise: another process would have to train on this process's virtual GPU."""
-        raise cannot_follow(
-            "a tensor on the GPU that is sent to another process", "let the process that is followed train by itself"
-        )
-
 
 VirtualStorage.__name__ = torch.UntypedStorage.__name__  # as files name it
 
@@ -232,6 +226,14 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
     def pin_memory(self, _device: object = None) -> Tensor:
         """Raise as CUDA does."""
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+
+    def is_shared(self) -> bool:
+        """Yes, as of any tensor on a GPU."""
+        return True
+
+    def share_memory_(self) -> Tensor:
+        """Nothing to do."""
+        return self
 
     def record_stream(self, _stream: object) -> None:
         """Nothing to do: there is one stream."""
