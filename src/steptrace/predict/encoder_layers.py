@@ -68,7 +68,8 @@ def _self_attention(  # noqa: PLR0913 - torch's own
         of_heads = query.view(n, t, heads, of_head).transpose(1, 2)
         if is_fused(of_heads, of_heads, of_heads):
             qkv = functional.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
-            attended = attention(*(part.view(n, t, heads, of_head).transpose(1, 2) for part in qkv))
+            q, k, v = (part.view(n, t, heads, of_head).transpose(1, 2) for part in qkv)
+            attended = attention(q, k, v)
             return functional.linear(attended.transpose(1, 2).reshape(n, t, width), weight, bias), None
     projected = query.reshape(n * t, width).mm(qkv_weight.t()).view(n, t, 3 * width)
     q, k, v = (part.view(n * heads, t, of_head) for part in _SPLIT_QKV(projected, qkv_bias, heads))
@@ -102,7 +103,8 @@ def _layer(  # noqa: PLR0913 - torch's own
         return result
 
     def normed(x: Tensor, of_norm: Any) -> Tensor:
-        return functional.layer_norm(x, (width,), *of_norm, eps)
+        weight, bias = of_norm
+        return functional.layer_norm(x, (width,), weight, bias, eps)
 
     mask, mask_type = (*parameters[8:], None, None)[:2]
     x = normed(source, norm_1) if norm_first else source

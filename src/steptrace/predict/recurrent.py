@@ -60,7 +60,7 @@ def flatten_parameters(layers: torch.nn.RNNBase) -> None:
     with torch.no_grad():
         sizes = [weight.numel() for weight in weights]
         buffer = torch.zeros(sum(sizes), dtype=weights[0].dtype, device=weights[0].device)
-        for weight, part in zip(weights, buffer.split(sizes), strict=True):
+        for weight, part in zip(weights, torch.split(buffer, sizes), strict=True):
             part.view(weight.shape).copy_(weight)
 
 
