@@ -69,6 +69,11 @@ class TraceBuilder:
             args["correlation"] = correlation
         self.add(category, name, ts, dur, pid=device, tid=stream, args=args)
 
+    def nothing(self, correlation: int, ts: int, count: int = 80) -> None:
+        """Work of no length that a call launches: so much that nearly all work has its launch."""
+        for _ in range(count):
+            self.gpu("nothing", ts, 0, correlation)
+
     def kernel(self, launch: int, ts: int, dur: int, name: str = "gemm", tid: int = MAIN, **args: Any) -> int:
         """A kernel and its launch, 1 us long at `launch`; returns the correlation."""
         correlation = self.call("cudaLaunchKernel", launch, 1000, tid=tid)

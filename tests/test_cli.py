@@ -177,7 +177,7 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
         (lambda b: b.gpu("gemm", 10**7, 1, b.call("cudaLaunchKernel", 9, 1), device=1), "GPU work on 2 devices"),
         (lambda b: training_step(b, 5, 10**7), "not numbered one after the other: 0, 1, 5"),
         (lambda b: b.step(2, 10**7, 1000), "1 of 3 steps launched no GPU work; means per step include them"),
-        (lambda b: b.op("aten::odd", 10, -5), "with an impossible time or size"),
+        (lambda b: b.op("aten::odd", 10, -5), "with an impossible time, size or device"),
         (lambda b: b.kernel(10**7, 10**7 - 5_000, 10), "start before the call that launched them, by up to 5 µs: the"),
         (lambda b: [b.call("cudaLaunchKernel", 10**7 + k, 1) for k in range(3)],
          "records at the end are missing; call torch.cuda.synchronize() before the profiler stops"),

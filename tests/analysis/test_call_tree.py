@@ -29,12 +29,14 @@ def test_gpu_time_hangs_on_every_event_around_its_launch() -> None:
     graph = builder.call("cudaGraphLaunch", 9_200, 100)  # in neither: one call, two activities
     builder.gpu("a", 40_000, 3, graph)
     builder.gpu("b", 40_010, 4, graph)
-    builder.gpu("lost", 50_000, 1_000, None)
     tree = ct.call_tree(builder.trace()).set_index("name")
     assert tree.loc["model.py(3): forward", ["kernels", "device_ns", "device_self_ns"]].tolist() == [4, 757, 7]
     assert tree.loc["aten::linear", ["kernels", "device_ns", "device_self_ns"]].tolist() == [2, 750, 50]
     assert tree.loc["aten::addmm", ["kernels", "device_ns", "device_self_ns"]].tolist() == [1, 700, 700]
     assert tree.loc["cudaGraphLaunch", ["kernels", "device_ns"]].tolist() == [2, 7]
+    builder.gpu("lost", 50_000, 1_000, None)  # too much of the work
+    tree = ct.call_tree(builder.trace())
+    assert tree[["kernels", "device_ns", "device_self_ns"]].isna().to_numpy().all()
 
 
 def test_a_driver_call_inside_a_runtime_call_is_a_part_of_it() -> None:

@@ -27,7 +27,7 @@ def _step_of(length: int) -> TraceBuilder:
 
 def _path(builder: TraceBuilder, step: int = 0) -> str:
     """The parts of a step in their order, in us: "host 10, sync 0.5"."""
-    table = cp.critical_paths(builder.trace())
+    table = cp.followed(builder.trace())
     table = table[table["step"].fillna(0) == step]
     return ", ".join(f"{kind} {ns / 1000:g}" for kind, ns in zip(table["class"], table["dur"], strict=True))
 
@@ -122,7 +122,7 @@ def test_a_sync_of_the_autograd_thread_holds_up_the_step() -> None:
     builder.kernel(25_000, 30_000, 30_000, tid=AUTOGRAD)
     builder.call("cudaStreamSynchronize", 28_000, 34_000, tid=AUTOGRAD)
     assert _path(builder) == "host 20, host 5, launch 5, compute 30, sync 2, host 8, host 30"
-    assert cp.critical_paths(builder.trace())["thread"].fillna(-1).tolist() == [0, 1, 1, -1, 1, 1, 0]
+    assert cp.followed(builder.trace())["thread"].fillna(-1).tolist() == [0, 1, 1, -1, 1, 1, 0]
 
 
 def test_a_sync_of_a_thread_beside_the_step_holds_up_nothing() -> None:
@@ -160,7 +160,7 @@ def test_a_trace_without_steps_or_gpu_is_one_path_of_the_host() -> None:
     builder.op("aten::mm", 0, 7_000)
     builder.op("aten::mm", 8_000, 7_000)
     assert _path(builder) == "host 15"
-    assert cp.critical_paths(builder.trace())["step"].isna().all()
+    assert cp.followed(builder.trace())["step"].isna().all()
     summary = cp.critical_path(builder.trace())
     assert summary is not None
     by_class = {row.class_: row.share for row in summary.classes}
@@ -344,7 +344,7 @@ def test_paths_equal_those_of_a_slow_model(kernels: list[Any], syncs: list[Any],
     trace = _made(kernels, syncs, length).trace()
     slow = _Slow(trace)
     before = slow.before()
-    path = cp.critical_paths(trace)
+    path = cp.followed(trace)
     assert slow.t1 - slow.t0 == path["dur"].sum()
     spent = dict.fromkeys(CLASSES, 0)
     node: Any = "last"
@@ -390,7 +390,7 @@ def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: li
     assert (nodes.rank[before[waited]] < nodes.rank[waited]).all()
     assert (nodes.time[before[waited]] <= nodes.time[waited]).all()
     assert np.flatnonzero(~waited).tolist() == [nodes.rank.tolist().index(0)]  # the start of all
-    path = cp.critical_paths(trace)
+    path = cp.followed(trace)
     for step, parts in path.groupby("step", dropna=False):
         ends = (parts["ts"] + parts["dur"]).tolist()
         assert parts["ts"].tolist()[1:] == ends[:-1]

@@ -12,7 +12,7 @@ _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 def test_by_stream() -> None:
     builder = TraceBuilder()
-    builder.kernel(0, 2_000, 1_000)
+    builder.nothing(builder.kernel(0, 2_000, 1_000), 2_000)
     builder.kernel(10, 10_000, 1_000)  # queued, 7 us later: kernel_wait
     builder.kernel(20, 41_000, 1_000)  # queued, 30 us later: other
     builder.kernel(50_000, 52_000, 1_000)  # launched 8 us after the end: host_wait
@@ -33,7 +33,7 @@ def _busy_until(end: int) -> TraceBuilder:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000_000)
     builder.op("aten::mm", 0, 10)
-    builder.kernel(10, 1_000, end - 1_000)
+    builder.nothing(builder.kernel(10, 1_000, end - 1_000), 1_000)
     return builder
 
 

@@ -177,6 +177,18 @@ _COMMUNICATION = [
     "gin_put_kernel",
     "ucp_put_nbx_kernel",
     "DispatchFFNCombine",
+    "_iris_all_scatter",
+    "moonep_dispatch",
+    "void moonep::combine<16>(int*)",
+    "void custom_ar::one_stage<__nv_bfloat16, 4>(custom_ar::RankData*)",
+    "cross_device_reduce_2stage",
+    "gdr_copy_kernel",
+    "void tensorrt_llm::kernels::fusedMoeCommKernel(tensorrt_llm::kernels::FusedMoeFieldInfo)",
+    "void tensorrt_llm::kernels::lowPrecisionTwoShotHierKernel<half, 8>(int)",
+    "void barrier_on_stream_kernel_threadgroup<(threadgroup_t)2>(int)",
+    "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(Pattern)1, half>(Params<half>)",
+    "void c10d::nvshmem_extension::allToAllV(void*, void*)",
+    "HybridEPIntraNodeSend",
 ]
 _COMPUTE = [
     "triton_red_fused_add_all_reduce_wait_tensor_3",
@@ -195,12 +207,41 @@ _COMPUTE = [
     "triton_poi_fused_add_a2ab3_0",
     "void combine_heads_kernel(float*)",
     "gemm",
+    "void tensorrt_llm::kernels::reduce_fusion::rms_norm_kernel<half, false>(tensorrt_llm::kernels::AllReduceParams)",
+    "block_all_reduce_sum_f32_f32_kernel(float*, float*, int)",
+    "void softmax_warp_all_reduce<float>(float*)",
+    "internodes_edges_kernel",
+    "void vllm::moe_dispatch_kernel<half, int>(half*)",
+    "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<16>>, 5, float>>(Params)",
+    "_moe_combine_kernel",
+    "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*)",
+    "_step_combine_kernel",
+    "prep_dispatch_kernel",
+    "void iris_detector_conv(int)",
+    "barrier_free_scan_kernel",
 ]
 
 
 @pytest.mark.parametrize("name", [*_COMMUNICATION, *_COMPUTE])
 def test_communication_by_the_form_of_a_kernels_name(name: str) -> None:
     assert names.is_collective_kernel(name) is (name in _COMMUNICATION)
+
+
+def test_a_negative_device_is_no_gpu_beside_a_real_one() -> None:
+    builder = TraceBuilder()
+    for at in range(0, 60_000, 20_000):
+        builder.kernel(at, at + 2_000, 1_000)
+    copy = builder.call("cudaMemcpyAsync", 5_000, 500)
+    builder.gpu("Memcpy DtoH (Device -> Pinned)", 6_000, 500, copy, device=-1)  # launched: of the only GPU
+    builder.gpu("Memset (Unknown)", 6_000, 50_000, None, device=-1)  # nobody launched it
+    trace = builder.trace()
+    assert (trace.devices, trace.device, len(trace.kernels)) == ([0], 0, 4)
+    assert [note.figures["events"] for note in trace.meta.notes if note.code == "impossible_events"] == [1]
+    builder.kernel(70_000, 72_000, 1_000, device=1)
+    assert len(builder.trace().kernels) == 4
+    alone = TraceBuilder()
+    alone.kernel(0, 2_000, 1_000, device=-1)
+    assert alone.trace().device == -1
 
 
 def test_a_kernel_that_pytorch_describes_as_a_collective_is_one() -> None:

@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.common.activity import why_calls_unknown
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.critical_path_edges import CLASSES, Waits, edges_of, latest
 from steptrace.analysis.critical_path_nodes import Nodes, nodes_of, select
@@ -40,6 +41,7 @@ from steptrace.analysis.critical_path_steps import Steps, steps_of
 from steptrace.analysis.critical_path_waits import work_of
 from steptrace.documents.base import Document, field, reference
 from steptrace.documents.program import ClassOfPath, CriticalPath
+from steptrace.documents.subject import Absence
 from steptrace.documents.table import frame_of, validate
 from steptrace.trace.columns import references, text
 from steptrace.trace.model import Trace, once
@@ -62,10 +64,27 @@ class PathPart(Document, frozen=True):
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
+def _why_not_followed(trace: Trace) -> Absence | None:
+    """What a path cannot be followed without: the GPU's records, and the host's launches and syncs."""
+    if trace.device is None:
+        return "gpu_records_lost" if trace.meta.records.lost else None
+    return why_calls_unknown(trace)
+
+
+def why_no_path(trace: Trace) -> Absence:
+    """Why there is no path: the code of what the trace lacks."""
+    return _why_not_followed(trace) or "no_host_event"
+
+
 @table("critical_path", PathPart)
 @once
 def critical_paths(trace: Trace) -> pd.DataFrame:
-    """The table `critical_path`; empty without host events. A trace without steps is taken as one."""
+    """The table `critical_path`; empty where `why_no_path` says so. A trace without steps is taken as one."""
+    return frame_of(PathPart) if _why_not_followed(trace) is not None else followed(trace)
+
+
+def followed(trace: Trace) -> pd.DataFrame:
+    """The same, whatever the trace lacks."""
     work = work_of(trace)
     steps = steps_of(trace, work)
     if steps is None:
@@ -113,7 +132,7 @@ def _walk(nodes: Nodes, waits: Waits, steps: Steps) -> pd.DataFrame:
     return pd.DataFrame({**parts, "class": kind[first], "thread": thread[first], "kernel": kernel[first]})
 
 
-@part("critical_path")
+@part("critical_path", absent=why_no_path)
 def critical_path(trace: Trace) -> CriticalPath | None:
     """The path's summary: means over the steps, per class and of the steps' length, and each class's share.
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import activity, outside_steps
-from steptrace.analysis.common.gaps import first_work, gap_causes
+from steptrace.analysis.common.activity import activity, launches_measured, outside_steps
+from steptrace.analysis.common.gaps import first_work, gap_causes, known_causes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
 from steptrace.analysis.common.registry import part, reads, table, without_rows_of
@@ -37,9 +37,9 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
 
     A gap is `host_wait` if the activity was launched after the previous one ended, else `kernel_wait` if it is shorter
     than 30 us, else `other`. An activity whose launch the trace lacks is never `host_wait`. Returns one row per stream:
-    `device`, `stream`, `host_wait_ns`, `kernel_wait_ns`, `other_ns`.
+    `device`, `stream`, `host_wait_ns`, `kernel_wait_ns`, `other_ns`; none where launches are unknown.
     """
-    if trace.device is None:
+    if not launches_measured(trace):
         return frame_of(StreamIdle)
     stream = ["device", "stream"]
     previous = columns.ended_before(trace.kernels, stream)
@@ -87,7 +87,7 @@ def idle(trace: Trace) -> Idle:
         by_stream=by_stream,
         # With a single activity there can be no gap.
         gaps=len(gaps) if (trace.kernels["device"] == device).sum() > 1 else None,
-        ended_by=rows(gap_endings(in_steps).head(MOST), IdleEnding),
+        ended_by=rows(gap_endings(in_steps).head(MOST), IdleEnding) if launches_measured(trace) else (),
         longest=rows(gaps.sort_values(["dur", "ts"], ascending=[False, True]).head(MOST), IdleGap),
     )
 
@@ -116,8 +116,8 @@ MOST_GAPS, MOST_CALLS = 5, 3
 @reads("idle_gaps")
 @once
 def host_gaps(trace: Trace) -> HostGaps | None:
-    """The gaps of `idle_gaps` with the cause `host`; None without a GPU."""
-    if trace.device is None:
+    """The gaps of `idle_gaps` with the cause `host`; None where that cause cannot be told."""
+    if trace.device is None or "host" not in known_causes(trace):
         return None
     start, end = trace.steps_span
     first, last = activity(trace).span

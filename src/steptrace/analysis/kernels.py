@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import activity, outside_steps
+from steptrace.analysis.common.activity import activity, launches_measured, outside_steps
 from steptrace.analysis.common.call_tree import LABEL, OP, call_tree, inside_same, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.registry import part, table, without_rows_of
@@ -163,7 +163,7 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
 @part("sequences")
 def frequent_sequences(trace: Trace) -> tuple[Sequence, ...]:
     """The recurring sequences with the most GPU time, for summary.json."""
-    return most_frequent(kernel_sequences(trace))
+    return most_frequent(kernel_sequences(trace)) if launches_measured(trace) else ()
 
 
 def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:

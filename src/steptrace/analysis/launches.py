@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import left_over
+from steptrace.analysis.common.activity import launches_measured, left_over
 from steptrace.analysis.common.gaps import waits_for_event
 from steptrace.analysis.common.registry import part, reads, table, without_rows_of
 from steptrace.documents.base import Document, field, key, reference
@@ -130,9 +130,9 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
 @reads("launch_times")
 @once
 def launches(trace: Trace) -> Launches | None:
-    """Sum, median, 95th percentile and maximum of each time; counts; by call. None without a GPU."""
+    """Sum, median, 95th percentile and maximum of each time; counts; by call. None where launches are unknown."""
     device, kernels = trace.device, trace.kernels
-    if device is None:
+    if not launches_measured(trace):
         return None
     times = launch_times(trace)
     times = times.assign(**flags(times))

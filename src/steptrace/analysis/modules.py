@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.common.activity import outside_steps
+from steptrace.analysis.common.activity import launches_measured, outside_steps
 from steptrace.analysis.common.call_tree import call_tree, kernel_nodes, kernel_origins
 from steptrace.analysis.common.registry import part, reads, table
 from steptrace.documents.subjects.modules import MOST_ROWS, ModuleTime
@@ -92,7 +92,7 @@ def modules(trace: Trace) -> pd.DataFrame:
     calls = module_calls(trace)
     if not calls.path:
         return frame_of(ModuleTime)
-    has_gpu = trace.device is not None
+    has_gpu = launches_measured(trace)
     time = _time_of_kernels(trace, calls) if has_gpu else None
     rows = _module_rows(calls, time)
     if time is not None:

@@ -7,15 +7,16 @@ its GPU's span, and has no step time.
 Also the figures of `documents.steps.StepFigures`: their values in each step, and over all steps.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.common.activity import activity, sm_weighted_ns
+from steptrace.analysis.common.activity import activity, launches_measured, sm_weighted_ns
 from steptrace.analysis.common.call_tree import call_tree, device_time_by
-from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
+from steptrace.analysis.common.division import gpu_division, gpu_window, host_division, unknown_parts
 from steptrace.analysis.common.registry import part, reads, table
 from steptrace.analysis.steps import lengths_ns
 from steptrace.documents.overview import Overview, StepParts, TopOperator
@@ -50,7 +51,7 @@ def overview(trace: Trace) -> Overview | None:
         steps=steps,
         window_ns=window,
         step_ns=window / steps if steps else None,
-        parts_ns=parts,
+        parts_ns=_known(trace, parts),
         by_step=_by_step(trace),
         operators=rows(top_operators(trace).head(MOST_OPERATORS), TopOperator),
     )
@@ -69,9 +70,15 @@ def _by_step(trace: Trace) -> tuple[StepParts, ...]:
         division, starts = gpu_division(trace), ends - lengths
     parts = division.within(starts, ends)
     return tuple(
-        StepParts(index=int(index), parts_ns={name: int(ns[row]) for name, ns in parts.items()})
+        StepParts(index=int(index), parts_ns=_known(trace, {name: int(ns[row]) for name, ns in parts.items()}))
         for row, index in enumerate(trace.steps["index"])
     )
+
+
+def _known(trace: Trace, parts: Mapping[str, int]) -> dict[str, int | None]:
+    """The parts of some time, None for those that cannot be told."""
+    unknown = unknown_parts(trace)
+    return {name: None if name in unknown else ns for name, ns in parts.items()}
 
 
 @once
@@ -87,7 +94,7 @@ def operator_times(trace: Trace) -> pd.DataFrame:
 @reads("kernel_origins")
 @once
 def top_operators(trace: Trace) -> pd.DataFrame:
-    """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.
+    """The operators by their own time (table `top_operators`): the GPU's, or where launches are unknown the host's.
 
     All GPU time of the steps has a row, so that shares are shares of all of it. Communication counts for the operator
     that launched it; work without an operator is the row null. Operators without GPU work follow; wrappers of the
@@ -97,7 +104,7 @@ def top_operators(trace: Trace) -> pd.DataFrame:
     operators = [name for name in map(str, ops.index) if is_own_operator(name)]
     names: list[str | None] = [*operators]
     device_ns: list[int] | None = None
-    if trace.device is not None:
+    if launches_measured(trace):
         by_operator = device_time_by(trace, ["op"])
         launching = [None if pd.isna(name) else str(name) for name in by_operator["op"]]
         names = list(dict.fromkeys([*launching, *operators]))

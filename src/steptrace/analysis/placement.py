@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import launches_known
+from steptrace.analysis.common.activity import launches_measured
 from steptrace.analysis.common.gaps import loader_spans
 from steptrace.analysis.common.registry import table_part
 from steptrace.documents.subjects.placement import LONG_NS, Placement
@@ -122,7 +122,7 @@ def placement(trace: Trace) -> pd.DataFrame:
     Where launches are missing, operators without one need not be on the host: there are no rows.
     """
     ops = trace.ops
-    if trace.device is None or not len(ops) or not launches_known(trace):
+    if not len(ops) or not launches_measured(trace):
         return frame_of(Placement)
     is_own = map_names(ops["name"], is_own_operator)
     parent = row_numbers(ops["parent"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.common.activity import launches_measured
 from steptrace.analysis.common.call_tree import call_tree, device_time_by, inside_same
 from steptrace.analysis.common.registry import part, reads, table, without_rows_of
 from steptrace.documents.program import FunctionTime, LineTime, Program
@@ -22,9 +23,9 @@ _LINE = ["file", "line", "function", "code"]
 @reads("kernel_origins")
 @once
 def program(trace: Trace) -> Program:
-    """GPU time by source line (None without a GPU), and the functions with the most host time."""
+    """GPU time by source line (None where launches are unknown), and the functions with the most host time."""
     by_line = None
-    if trace.devices:
+    if launches_measured(trace):
         by_line = rows(line_times(trace).head(MOST_LINES), LineTime)
     of_functions = function_times(trace)
     return Program(
@@ -56,7 +57,7 @@ def function_times(trace: Trace) -> pd.DataFrame:
     calls = tree[shown & ~inside_same(key, tree["size"].to_numpy())]
     groups = calls.groupby(calls["name"].astype(str), sort=True)
     table = groups.agg(calls=("name", "size"), host_ns=("host_ns", "sum"), device_ns=("device_ns", "sum"))
-    if trace.device is None:
+    if not launches_measured(trace):
         table["device_ns"] = None
     table = table.sort_values("host_ns", ascending=False, kind="stable").reset_index(names="function")
     table["function"] = table["function"].map(_named)

@@ -9,11 +9,10 @@ import pandas as pd
 from msgspec.structs import replace
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import LAUNCH_COVERAGE, left_over
+from steptrace.analysis.common.activity import launches_known, left_over, syncs_known
 from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.registry import part, table
-from steptrace.analysis.syncs import were_recorded
 from steptrace.documents.quality import CheckCode, CheckRow, CutEnd, Quality, QualityCheck
 from steptrace.documents.table import frame_of, names_of
 from steptrace.intervals import Ints
@@ -27,7 +26,7 @@ from steptrace.trace.names import (
     is_sync_copy,
     launch_kind,
 )
-from steptrace.trace.records import LOST_SHARE, captured
+from steptrace.trace.records import LAUNCH_COVERAGE, LOST_SHARE, captured
 from steptrace.words import quality as words
 from steptrace.words.notes import trace_warnings
 
@@ -40,6 +39,7 @@ CLOCK_TOLERANCE_NS = 2_000
 _LOST_CHECKS: Final[Mapping[str, CheckCode]] = {
     "kernel": "kernel_launches_with_work",
     "graph": "graph_launches_with_work",
+    "copy": "copies_with_work",
 }
 #: Activities with a cut end that a check names.
 _MOST_NAMED: Final = 5
@@ -70,7 +70,7 @@ def checks_of(trace: Trace) -> tuple[QualityCheck, ...]:
         checks.append(_devices(trace))
     if len(trace.steps):
         checks += [_numbering(trace), _follow(trace), _operators_within(trace)]
-        if len(trace.kernels):
+        if len(trace.kernels) or trace.meta.records.empty:
             checks.append(_steps_with_work(trace))
     return tuple(checks)
 
@@ -123,7 +123,7 @@ def _runtime(trace: Trace) -> QualityCheck:
     """Whether it is known which of the host's calls wait for the GPU."""
     runtimes = sorted(trace.meta.runtimes)
     unknown = [runtime for runtime in runtimes if not is_known_runtime(runtime)]
-    seen = were_recorded(trace)
+    seen = syncs_known(trace)
     return _check("waiting_calls", int(not seen), 1, warns=not seen, runtimes=runtimes, unknown=unknown)
 
 
@@ -152,6 +152,7 @@ def _linked(trace: Trace) -> QualityCheck:
         lost=records.without_call,
         left_out=[step.index for step in records.left_out],
         measured=records.calls_whole,
+        held_back=not launches_known(trace),
     )
 
 
@@ -189,8 +190,13 @@ def _lost(trace: Trace) -> list[QualityCheck]:
 
 
 def _copies(trace: Trace) -> list[QualityCheck]:
-    """Copies without their work: empty ones leave no record, and so do those that a graph only captures."""
+    """Copies without their work: empty ones leave no record, and so do those that a graph only captures.
+
+    Where all of them have lost theirs, `_lost` says it.
+    """
     launches = trace.launches
+    if any(lost.launch == "copy" for lost in trace.meta.records.lost):
+        return []
     copies = map_names(launches["name"], lambda name: is_async_copy(name) or is_sync_copy(name))
     name = launches["name"].cat
     copies &= ~captured(launches["ts"].to_numpy(), name.codes.to_numpy(), name.categories)
@@ -282,6 +288,11 @@ def _operators_within(trace: Trace) -> QualityCheck:
 
 
 def _steps_with_work(trace: Trace) -> QualityCheck:
+    records = trace.meta.records
+    if records.empty:
+        left_out = [step.index for step in records.left_out]
+        total = len(trace.steps) + len(left_out)
+        return _check("steps_with_work", records.empty, total, warns=True, left_out=left_out)
     steps = np.arange(len(trace.steps))
     launches = trace.launches
     lost = launches["step"][map_names(launches["name"], lambda name: launch_kind(name) is not None)]

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.activity import outside_steps
+from steptrace.analysis.common.activity import launches_measured, outside_steps
 from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import table_part, without_rows_of
 from steptrace.analysis.precision import kernel_format, precision
@@ -86,7 +86,7 @@ def flop_rate(trace: Trace) -> FlopRate:
 @once
 def _judged_calls(trace: Trace) -> pd.DataFrame:
     """The calls with the same operator and inputs, with their bounds; empty without sizes or a known data sheet."""
-    gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0])) if trace.devices else None
+    gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0])) if launches_measured(trace) else None
     calls = None if gpu is None else calls_with_sizes(trace)
     if gpu is None or calls is None or calls.empty:
         return pd.DataFrame()

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import left_over
+from steptrace.analysis.common.activity import launches_measured, left_over
 from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import reads, table, table_part, without_rows_of
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
@@ -146,7 +146,7 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
 @without_rows_of("kernels", Queue)
 def queues(trace: Trace) -> pd.DataFrame:
     """Means and quantiles over time of `queue_lengths`, the busiest stream first (table `queues`)."""
-    if trace.device is None:
+    if not launches_measured(trace):
         return frame_of(Queue)
     lengths, kernels = queue_lengths(trace), trace.kernels[~left_over(trace)]
     linked = kernels["launch"].notna().to_numpy()

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import activity
+from steptrace.analysis.common.activity import activity, launches_measured, syncs_known, why_calls_unknown
 from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.steps import step_kinds, steps_alike
@@ -27,7 +27,7 @@ from steptrace.intervals import Ints, Spans
 from steptrace.periods import period
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
 from steptrace.trace.model import Trace, launched_at, once
-from steptrace.trace.names import HOST_PARTS, is_known_runtime, is_stream_copy, wait_scope
+from steptrace.trace.names import HOST_PARTS, is_stream_copy, wait_scope
 from steptrace.trace.source import PROGRAM_COLUMNS, SITE_COLUMNS, sites_of
 
 #: The key of a site in `sync_sites`.
@@ -41,11 +41,11 @@ def sync_costs(trace: Trace) -> pd.DataFrame:
 
     Adds `exposed_idle_ns`, the GPU's idle time from the sync's start to the start of the first GPU work launched after
     its end, and `exposed_until`, when that work started (or the GPU's last work ended). A sync that blocks the host
-    long while the GPU works has no exposed idle, and costs nothing. Both are null without a GPU.
+    long while the GPU works has no exposed idle, and costs nothing. Both are null where launches were not measured.
     """
     table = trace.syncs.rename(columns={"op": "op_row"})
     exposed = until = unmeasured(len(table))
-    if trace.device is not None:
+    if launches_measured(trace):
         next_work = _next_work(trace)
         exposed, until = counted(intervals.measure_within(idle_spans(trace), table["ts"], next_work)), next_work
     return pd.concat(
@@ -71,7 +71,7 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
             "count": len(group),
             "blocked_ns": int(group["blocked_ns"].sum()),
             "exposed_idle_ns": exposed_idle(trace, group),
-            "ceiling_ns": None if trace.device is None else ceiling_ns(trace, costs, set(group.index)),
+            "ceiling_ns": ceiling_ns(trace, costs, set(group.index)) if launches_measured(trace) else None,
         }
         for key, group in costs[costs["counted"].to_numpy()].groupby([*SITE_KEY], dropna=False, sort=False)
     ]
@@ -117,8 +117,8 @@ def _in_main_part(costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def exposed_idle(trace: Trace, costs: pd.DataFrame) -> int | None:
-    """The GPU's idle time, each ns once, that any of these rows of `sync_costs` exposes; None without a GPU."""
-    if trace.device is None:
+    """The GPU's idle time, each ns once, that these rows of `sync_costs` expose; None where launches are unknown."""
+    if not launches_measured(trace):
         return None
     exposed = intervals.union(intervals.spans(costs["ts"], costs["exposed_until"].astype("int64")))
     return intervals.measure(intervals.intersect(idle_spans(trace), exposed))
@@ -155,29 +155,14 @@ def _launch_order(trace: Trace, device: int | None) -> tuple[Ints, Ints]:
     return launched[rows], rows
 
 
-def were_recorded(trace: Trace) -> bool:
-    """Whether the trace would show syncs: it has the calls into the GPU's runtime, and which of them wait is known.
-
-    It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait.
-    """
-    if not trace.meta.records.calls_whole:
-        return False
-    known = all(map(is_known_runtime, trace.meta.runtimes))
-    if len(trace.launches) == 0:  # calls may be among the events that were not read
-        unread = any(note.code == "events_not_read" for note in trace.meta.notes)
-        return len(trace.kernels) == 0 and known and not unread
-    return len(trace.syncs) > 0 or known
-
-
-@part("syncs")
+@part("syncs", absent=why_calls_unknown)
 @once
 def syncs(trace: Trace) -> Syncs:
     """Counts, blocked time and exposed idle of the counted syncs, by kind and by site."""
-    device = trace.device
     costs = sync_costs(trace)
     taken = costs[costs["counted"].to_numpy()]
     steps = len(trace.steps)
-    if not were_recorded(trace):
+    if not syncs_known(trace):
         figures: dict[str, Any] = dict.fromkeys(Syncs.__struct_fields__)
         return Syncs(**(figures | {"by_kind": {}, "sites": ()}))
     # Without a call into a GPU's runtime nothing was measured: `per_step` is null.
@@ -190,7 +175,7 @@ def syncs(trace: Trace) -> Syncs:
         by_step=None if per_step is None else tuple(per_step),
         blocked_ns=int(taken["blocked_ns"].sum()),
         exposed_idle_ns=exposed_idle(trace, taken),
-        ceiling_ns=None if device is None else ceiling_ns(trace, costs, set(taken.index)),
+        ceiling_ns=ceiling_ns(trace, costs, set(taken.index)) if launches_measured(trace) else None,
         by_kind={str(kind): int(n) for kind, n in taken["kind"].value_counts().sort_index().items()},
         outside_steps=int((~in_step).sum()),
         sites=rows(sync_sites(trace), SyncSite),

@@ -159,7 +159,8 @@ def _step(a: Side, b: Side) -> tuple[Pair, dict[str, Pair]]:
     (_, left), (_, right) = present
     names = dict.fromkeys([*left, *right])
     parts = {name: Pair(a=left.get(name, 0.0), b=right.get(name, 0.0)) for name in names}
-    return Pair(a=sum(left.values()), b=sum(right.values())), parts
+    whole_a, whole_b = (sum(ns for ns in side.values() if ns is not None) for side in (left, right))
+    return Pair(a=whole_a, b=whole_b), parts
 
 
 def _length(side: Side) -> float | None:
@@ -169,19 +170,25 @@ def _length(side: Side) -> float | None:
     return sum(trace.window_ns for trace in side.traces) / (side.steps or len(side.traces))
 
 
-def _parts(side: Side, *, waiting_apart: bool) -> tuple[str, dict[str, float]] | None:
+def _parts(side: Side, *, waiting_apart: bool) -> tuple[str, dict[str, float | None]] | None:
+    """The kind of a side's parts, and the parts of its mean step; None for one that a trace cannot tell."""
     divided = [trace.overview for trace in side.traces if trace.overview is not None]
     if len(divided) < len(side.traces) or len({division.kind for division in divided}) != 1 or not side.steps:
         return None
     by_step = [_with_waiting_apart(division) if waiting_apart else division.parts_ns for division in divided]
     names = dict.fromkeys(name for parts in by_step for name in parts)
-    return divided[0].kind, {name: sum(parts.get(name, 0) for parts in by_step) / side.steps for name in names}
+    return divided[0].kind, {name: _sum([parts.get(name, 0) for parts in by_step], side.steps) for name in names}
 
 
-def _with_waiting_apart(overview: Overview) -> dict[str, int]:
+def _sum(values: Sequence[int | None], steps: int) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / steps if len(known) == len(values) else None
+
+
+def _with_waiting_apart(overview: Overview) -> dict[str, int | None]:
     """The parts of a step, with exposed communication as waiting for other ranks and transfer."""
     parts = dict(overview.parts_ns)
-    communication = parts.pop("exposed_comm", 0)
+    communication = parts.pop("exposed_comm", 0) or 0
     waiting = min(overview.exposed_wait_ns or 0, communication)
     return {**parts, "exposed_wait": waiting, "exposed_transfer": communication - waiting}
 
@@ -214,7 +221,7 @@ def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[Ro
 
 
 def _delta(figure: Pair) -> float:
-    return (figure.b or 0.0) - (figure.a or 0.0)
+    return 0.0 if figure.a is None or figure.b is None else figure.b - figure.a
 
 
 def _longest(row: RowChange) -> float:

@@ -7,6 +7,13 @@ from steptrace.documents.base import Document, column, described, field, key
 
 #: The time of each part of a whole in ns, by the part's name.
 PartTimes = dict[str, int]
+#: The same; null for a part that could not be told from what the trace holds. Its time is in `idle_unknown`.
+KnownTimes = dict[str, int | None]
+
+
+def _known(parts_ns: KnownTimes) -> PartTimes:
+    return {name: ns for name, ns in parts_ns.items() if ns is not None}
+
 
 #: Why a GPU is idle, as a sentence goes on after "idle".
 IDLE_CAUSES: Final[Mapping[str, str]] = {
@@ -56,7 +63,7 @@ class TopOperator(Document, frozen=True):
         float,
         column(
             "Share of time",
-            "Of all GPU time, or, without a GPU, of all operators' own host time.",
+            "Of all GPU time, or, where their GPU time is not known, of all operators' own host time.",
             "share",
             kind="share",
         ),
@@ -67,7 +74,14 @@ class StepParts(Document, frozen=True):
     """Where the time of one step goes."""
 
     index: Annotated[int, field("The N of `ProfilerStep#N`.")]
-    parts_ns: Annotated[PartTimes, field("Its time by part. The sum over the steps is that of all steps together.")]
+    parts_ns: Annotated[
+        KnownTimes, field("Its time by part. The sum over the steps is that of all steps together; null as there.")
+    ]
+
+    @property
+    def known_ns(self) -> PartTimes:
+        """The parts that could be told."""
+        return _known(self.parts_ns)
 
 
 @described("How long a step takes, where that time goes, and what takes it; the parts add up to the window.")
@@ -77,11 +91,13 @@ class Overview(Document, frozen=True):
     window_ns: Annotated[int, field("Length of the window.", kind="sum", centre="mean")]
     step_ns: Annotated[float | None, field("Mean time of a step.", kind="mean", centre="mean")]
     parts_ns: Annotated[
-        PartTimes,
+        KnownTimes,
         column(
             "Where a step goes",
             "All steps' window over their number, or the GPU's span. Each instant counts once: compute, else exposed "
-            "communication or copies, else idle by cause. Without a GPU: host time between the loop's labels.",
+            "communication or copies, else idle by cause. Without a GPU: host time between the loop's labels. Null: "
+            "a cause that cannot be told since launches or other calls are missing; its time is idle for an unknown "
+            "reason.",
             kind="total",
             centre="mean",
         ),
@@ -114,4 +130,9 @@ class Overview(Document, frozen=True):
     @property
     def of_step(self) -> dict[str, float]:
         """The parts of a mean step in ns; of a trace without steps those of the whole trace."""
-        return {name: ns / (self.steps or 1) for name, ns in self.parts_ns.items()}
+        return {name: ns / (self.steps or 1) for name, ns in self.known_ns.items()}
+
+    @property
+    def known_ns(self) -> PartTimes:
+        """The parts that could be told."""
+        return _known(self.parts_ns)

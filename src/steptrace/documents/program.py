@@ -45,7 +45,7 @@ class FunctionTime(Document, frozen=True):
 
 @described("Where in the program GPU and host time go.")
 class Program(Document, frozen=True):
-    by_line: Annotated[tuple[LineTime, ...] | None, field("By source line; null without a GPU.")]
+    by_line: Annotated[tuple[LineTime, ...] | None, field("By source line; null where launches are unknown.")]
     functions: Annotated[tuple[FunctionTime, ...], field("By function and module, the most host time first.")]
     stacks: Annotated[bool, field("Whether Python frames were recorded.")]
 

@@ -38,7 +38,7 @@ CheckCode = Literal[
 
 @described("Launches that put work on a GPU which the trace does not hold, or not all of it.")
 class LostRecords(Document, frozen=True):
-    launch: Annotated[str, key("Launches", "`kernel` or `graph`: what was launched.")]
+    launch: Annotated[str, key("Launches", "`kernel`, `graph` or `copy`: what was launched.")]
     place: Annotated[Place, field("Where in the trace: `all`, `start`, `end`, `middle` or `scattered`.")]
     lost: Annotated[int, column("Without GPU work", "Launches whose work is missing.")]
     of: Annotated[int, column("Of", "All launches of this kind.")]

@@ -34,6 +34,8 @@ Absence = Literal[
     "neither_gpu_work_nor_labelled_steps",
     "fewer_than_two_gpu_activities",
     "no_runtime_calls",
+    "launches_lost",
+    "unknown_runtime",
     "no_loader_label",
     "no_collective",
     "no_python_frames",
@@ -60,10 +62,19 @@ Absence = Literal[
 #: - `at_top`: a page of one trace leads with it, so it has no section there.
 #: - `not_on_study`: a study's page has no section for it, since another section says more.
 #: - `compared`: `steptrace diff` compares its rows as a table.
+#: - `follows_launches`: it follows from the launches of the GPU's work, and is empty where too many are missing.
 #: - `counts_unlinked`: it counts GPU work without a known launch, too, so nothing says which step that work is of.
 #: - `before_findings`: the findings stand after it on a page.
 Trait = Literal[
-    "needs_gpu", "folded", "of_one_trace", "at_top", "not_on_study", "compared", "counts_unlinked", "before_findings"
+    "needs_gpu",
+    "folded",
+    "of_one_trace",
+    "at_top",
+    "not_on_study",
+    "compared",
+    "follows_launches",
+    "counts_unlinked",
+    "before_findings",
 ]
 
 _Row = TypeVar("_Row", bound=Row)

@@ -86,7 +86,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     gpu: Annotated[GpuTime, subject("GPU time", "no_gpu_work", "folded", "not_on_study")]
     roofline: Annotated[
         tuple[OperatorRoofline, ...],
-        subject("Roofline", "no_input_sizes", "needs_gpu", "of_one_trace", "compared"),
+        subject("Roofline", "no_input_sizes", "needs_gpu", "of_one_trace", "compared", "follows_launches"),
     ]
     steps: Annotated[tuple[StepTime, ...], field("Each step.", kind="first")]
     timeline: Annotated[
@@ -97,10 +97,22 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     labels: Annotated[tuple[Label, ...], subject("Labels", "no_label", "folded", "compared")]
     sequences: Annotated[
         tuple[Sequence, ...],
-        subject("Kernel sequences", "no_repeated_sequence", "needs_gpu", "folded", "not_on_study", kind="first"),
+        subject(
+            "Kernel sequences",
+            "no_repeated_sequence",
+            "needs_gpu",
+            "folded",
+            "not_on_study",
+            "follows_launches",
+            kind="first",
+        ),
     ]
-    launches: Annotated[Launches | None, subject("Launches", "no_linked_launch", "needs_gpu", "folded")]
-    queues: Annotated[tuple[Queue, ...], subject("Queues", "no_linked_launch", "needs_gpu", "folded", "compared")]
+    launches: Annotated[
+        Launches | None, subject("Launches", "no_linked_launch", "needs_gpu", "folded", "follows_launches")
+    ]
+    queues: Annotated[
+        tuple[Queue, ...], subject("Queues", "no_linked_launch", "needs_gpu", "folded", "compared", "follows_launches")
+    ]
     streams_at_once: Annotated[
         tuple[StreamsAtOnce, ...], subject("Streams at once", "one_stream", "needs_gpu", "folded", "compared")
     ] = ()

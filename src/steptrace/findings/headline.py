@@ -37,7 +37,7 @@ _EXPLICIT: Final = "DeviceSynchronize"
 
 def headline_of(trace: TraceSummary) -> Headline:
     """The result of a trace: shares of its steps, or of the GPU's span if it marks none."""
-    parts = {} if trace.overview is None else trace.overview.parts_ns
+    parts = {} if trace.overview is None else trace.overview.known_ns
     idle = {cause: parts.get(f"idle_{cause}", 0.0) for cause in IDLE_CAUSES}
     cause = max(idle, key=lambda name: idle[name]) if any(idle.values()) else None
     return Headline(
@@ -188,7 +188,7 @@ def cautions_of(trace: TraceSummary) -> list[Caution]:
 
 def _unknown_idle(trace: TraceSummary) -> Caution | None:
     """The caution about idle time without a known cause, with facts on its longest gaps; None if it is short."""
-    parts = {} if trace.overview is None else trace.overview.parts_ns
+    parts = {} if trace.overview is None else trace.overview.known_ns
     idle = parts.get("idle_unknown", 0)
     if not idle or idle < UNKNOWN_IDLE * sum(parts.values()):
         return None

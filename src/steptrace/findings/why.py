@@ -58,9 +58,9 @@ def _longer_ns(baseline: VariantResult, variant: VariantResult) -> float:
 
 
 def _parts(variant: VariantResult) -> dict[str, float]:
-    """The parts of a step in ns, without the host time that the profiler added."""
+    """The parts of a step in ns, without the host time that the profiler added; none where some are not known."""
     overview = variant.overview
-    if overview is None:
+    if overview is None or None in overview.parts_ns.values():
         return {}
     parts = dict(overview.of_step)
     if _IDLE_HOST in parts and overview.step_ns is not None and variant.step_time_ms is not None:

@@ -223,15 +223,16 @@ def _shown_side(name: str, side: DiffSide) -> _Side:
 
 
 def _waterfall(diff: Diff) -> Html:
-    """The waterfall from A's step to B's, part by part; empty if a side has no step or no parts."""
+    """The waterfall from A's step to B's, part by part; empty if a side has no step, or not all parts."""
     a, b = diff.step_ns.a, diff.step_ns.b
-    if a is None or b is None or not diff.parts_ns:
-        return Html("")
     changes = [
         PartChange(part, part_name(part), pair.b - pair.a)
         for part, pair in diff.parts_ns.items()
         if pair.a is not None and pair.b is not None
     ]
+    # The changes lead from A to B only if each part is known of both.
+    if a is None or b is None or not changes or len(changes) < len(diff.parts_ns):
+        return Html("")
     title = f"Where the difference comes from, per {_unit(diff)}"
     return waterfall_figure(title, (f"A, profiled {_unit(diff)}", a), changes, (f"B, profiled {_unit(diff)}", b))
 

@@ -60,14 +60,16 @@ def link(raw: RawTrace) -> Trace:
     gpu = _sort_gpu(raw)
     calls = _without_inner_calls(calls, gpu, names)
 
+    gpu, of_no_gpu = _on_known_devices(gpu, calls)
     gpu, early, left_out = records.mend_early_starts(gpu, calls, names)
-    if left_out:
-        raw.notes.append(note("impossible_events", events=left_out, kind="gpu"))
+    if left_out + of_no_gpu:
+        raw.notes.append(note("impossible_events", events=left_out + of_no_gpu, kind="gpu"))
     cut = records.cut_stale_ends(gpu, calls, names, host=_reach([labels, ops, frames, calls]))
     launch = row_with(calls["correlation"], gpu["correlation"])
     linked = launch >= 0
     marked, steps_from, optimizer_steps = _steps(labels, ops, names)
-    steps, missing = _recorded_steps(marked, calls, gpu, launch, names)
+    host = [_without_marks(labels, names), ops, frames]
+    steps, missing = _recorded_steps(marked, host, calls, gpu, launch, names)
     if missing.left_out:
         gpu = _work_of_kept_steps(gpu, calls, launch, missing.left_out, steps)
         labels, ops, frames, calls = (_outside_of(events, missing.left_out) for events in (labels, ops, frames, calls))
@@ -124,19 +126,65 @@ def link(raw: RawTrace) -> Trace:
     return check(trace)
 
 
+def _on_known_devices(gpu: Columns, calls: Columns) -> tuple[Columns, int]:
+    """The activities with the GPU that they ran on, and how many were left out.
+
+    A negative number is no GPU where others have one. Work that a call launched is then that of the only GPU, if there
+    is one only; any other is left out.
+    """
+    unknown = gpu["device"] < 0
+    known = np.unique(gpu["device"][~unknown])
+    if not unknown.any() or not len(known):
+        return gpu, 0
+    launched = row_with(calls["correlation"], gpu["correlation"]) >= 0
+    ours = unknown & launched & (len(known) == 1)
+    gone = unknown & ~ours
+    gpu["device"] = np.where(ours, known[0], gpu["device"])
+    return in_order(gpu, np.flatnonzero(~gone)), int(gone.sum())
+
+
+def _without_marks(labels: Columns, names: pd.Index) -> Columns:
+    """Start and end of the labels that do not mark the profiler's steps."""
+    marks = by_name(labels["name"], names, lambda name: naming.step_index(name) is not None)
+    return {name: labels[name][~marks] for name in ("ts", "end")}
+
+
+def _by_step(times: Ints, steps: pd.DataFrame) -> Ints:
+    """How many of these instants lie in each step."""
+    return np.bincount(step_of(times, steps) + 1, minlength=len(steps) + 1)[1:]
+
+
 def _recorded_steps(
-    steps: pd.DataFrame, calls: Columns, gpu: Columns, launch: Ints, names: pd.Index
+    steps: pd.DataFrame,
+    host: Sequence[Columns],
+    calls: Columns,
+    gpu: Columns,
+    launch: Ints,
+    names: pd.Index,
 ) -> tuple[pd.DataFrame, records.Records]:
-    """The steps with complete records, and the records that are missing."""
-    launches = records.launching(calls, names)
+    """The steps with complete records, and the records that are missing.
+
+    Args:
+        steps: the steps, in order of time.
+        host: the host's other events, without the profiler's labels of steps.
+        calls: the calls into the runtime.
+        gpu: the GPU's activities, in order of start.
+        launch: the row of the call that launched each activity, -1 if unknown.
+        names: the text of each name's number.
+    """
+    copies = records.copies_without_work(calls, gpu, launch, names)
+    launches = records.launching(calls, names) | copies
     call_step = step_of(calls["ts"], steps)
     partly = records.partly_lost(calls, gpu, launch, names, call_step)
-    lost = records.lost_launches(calls, gpu, launch, names) | partly
+    lost = records.lost_launches(calls, gpu, launch, names) | partly | copies
     gpu_step = step_of(gpu["ts"], steps)
     alone, alone_step = records.without_call(calls, gpu, launch, call_step, gpu_step, len(steps))
-    gaps = int(records.gaps_before(steps).sum())
-    if not lost.any() and not alone.any() and not gaps:
+    gaps = records.gaps_before(steps, [*host, calls, gpu])
+    events = np.sum([_by_step(columns["ts"], steps) for columns in (*host, calls, gpu)], axis=0)
+    empty = records.empty_steps(steps, events, [*host, calls, gpu])
+    if not lost.any() and not alone.any() and not gaps.any() and not empty.any():
         return steps, records.Records()
+    broken = empty | records.cut_off(~empty, events) if empty.any() else empty
     kept, whole = slice(0, len(steps)), not lost.any()
     calls_whole = bool(alone.sum() <= records.LOST_SHARE * len(alone))
     if len(steps):
@@ -145,10 +193,15 @@ def _recorded_steps(
         if not calls_whole and records.place_of(alone) != "scattered":
             in_steps = alone_step[alone]
             unlaunched = np.bincount(in_steps[in_steps >= 0], minlength=len(steps))
-            kept, found = records.complete_steps(steps, call_step, lost, launches, unlaunched)
+            called = _by_step(calls["ts"], steps)
+            of_step = np.bincount(call_step[launches & (call_step >= 0)], minlength=len(steps))
+            uncalled = broken | (unlaunched > records.LOST_SHARE * (of_step + unlaunched))
+            uncalled |= records.cut_off(~uncalled, called)
+            kept, found = records.complete_steps(gaps, call_step, lost, launches, uncalled)
             calls_whole, whole = found, found
         if not found:  # figures of the GPU do not need the calls
-            kept, whole = records.complete_steps(steps, call_step, lost, launches)
+            kept, complete = records.complete_steps(gaps, call_step, lost, launches, broken)
+            whole = complete or not lost.any()
     elif len(gpu["ts"]) and lost.any():
         whole = records.span_is_complete(calls["ts"], lost, launches)
     left_out = pd.concat([steps.iloc[: kept.start], steps.iloc[kept.stop :]])
@@ -156,7 +209,8 @@ def _recorded_steps(
         lost=tuple(records.lost_records(calls, names, lost, launches, partly)),
         left_out=tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy()),
         without_call=int(alone.sum()),
-        gaps=gaps,
+        gaps=int(gaps.sum()),
+        empty=int(empty.sum()),
         whole=whole and (len(gpu["ts"]) > 0 or not lost.any()),
         calls_whole=calls_whole,
     )
@@ -187,7 +241,7 @@ def _work_of_kept_steps(
 
     Work of an earlier step that still runs in the first kept one stays: it keeps the GPU busy there.
     """
-    begun = np.where(launch >= 0, calls["ts"][np.maximum(launch, 0)], gpu["ts"])
+    begun = np.where(launch >= 0, take(calls["ts"], launch), gpu["ts"])
     gone = _in_any(begun, left_out)
     first = int(steps["ts"].iloc[0])
     gone &= (begun > first) | (gpu["end"] <= first)
@@ -278,12 +332,13 @@ def _input_bytes(labels: Columns, names: pd.Index) -> Ints:
 def _step_of_work(gpu: Columns, linked: Mask, steps: pd.DataFrame) -> Ints:
     """The step of GPU work without a launch, by its start.
 
-    Work that the host launched before the recording has no step. It comes before all work that has a launch.
+    Work that the host launched before the recording has no step.
     """
     step = step_of(gpu["ts"], steps)
     for device in np.unique(gpu["device"][linked]):
         on_device = gpu["device"] == device
-        step[on_device & ~linked & (gpu["ts"] < gpu["ts"][on_device & linked].min())] = -1
+        rows = np.flatnonzero(on_device)
+        step[rows[records.launched_before(gpu["ts"][rows], linked[rows])]] = -1
     return step
 
 

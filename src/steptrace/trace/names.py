@@ -36,8 +36,9 @@ _COMM = re.compile(
 _COMM_FUNCTION = re.compile(
     r"""
     (?:^|[:_])ep::                                                     # a namespace of expert parallelism
+    | (?:^|::)_*(?:moon|deep|hybrid|elastic)_?ep(?:::|_)
     | (?:^|::)(?:uccl|mori|pplx(?:_kernels)?|mscclpp|mooncake|(?:one)?ccl|xccl|hccl|flagcx|nixl)(?:::|_)
-    | inter_?node | intra_?node
+    | (?:inter|intra)_?node(?!s_|s\b)
     | (?-i:A2A) | (?<![a-z0-9])a2a(?![a-z0-9])
     | (?<![a-z])ep_?(?:dispatch|combine) | low_latency_(?:dispatch|combine)
     | (?:dispatch|combine)_?(?:send|recv) | (?<![a-z])send_?recv(?![a-z])
@@ -45,20 +46,26 @@ _COMM_FUNCTION = re.compile(
     | (?:^|::)(?:hybrid_?ep|symmetric_memory|torchcomms|ctran|triton_dist(?:ributed)?)(?:::|_)
     | ^(?:\w+::)*(?:barrier|(?:put|wait)_signal)_kernel\Z               # of PyTorch's symmetric memory
     | (?:ipc|xgmi|nvlink)_?barrier | barrier_all | mori_?shmem
+    | (?:barrier|sync|quiet|signal|alltoall|broadcast|fcollect|reduce)\w*_on_stream_kernel  # NVSHMEM's
+    | (?:^|::)custom_ar(?:::|_) | low_?precision_?two_?shot | fused_?moe_?comm | (?<![a-z])gdr_?copy
     | halo_?exchange | push_pull_halos
-    | (?:^|::)iris(?:::|_(?:put|get|load|store|atomic|all))
+    | (?:^|::)_*iris(?:::|_(?:put|get|load|store|atomic|all))
     | ^uc[pxt]_(?:put|get|am|tag|rma)(?=_|\Z)
     | (?<![a-z])gin_(?:put|get) | dispatch_?ffn_?combine
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 _ANONYMOUS = "(anonymous namespace)::"
+#: A reduction over the threads of one GPU, which has the name of a collective.
+_WITHIN_GPU = re.compile(
+    r"(?:block|warp|wave|lane|thread|grid|cluster|cta)_?(?:level_?)?all_?(?:reduce|gather)", re.IGNORECASE
+)
 #: A kernel that Inductor generated: it is named after the operators around it, and communicates with no other GPU.
 _GENERATED = re.compile(r"^triton_[a-z]+_fused_")
 
 #: The collectives, by patterns of their names in operators, kernels and PyTorch's descriptions; specific ones first.
 _COLLECTIVES = {
-    "all_reduce": r"all_?reduce|cross_device_reduce|(?:one|two)_?shot",
+    "all_reduce": r"all_?reduce|cross_device_reduce|(?:one|two)_?shot|(?:^|::|\s)custom_ar::",
     "all_gather": r"all_?gather",
     "reduce_scatter": r"reduce_?scatter",
     "all_to_all": r"all_?(?:to|2)_?all|(?-i:A2A)|(?<![a-z0-9])a2a(?![a-z0-9])|dispatch|combine",
@@ -71,6 +78,7 @@ _COLLECTIVES = {
     "scatter": r"scatter",
     "reduce": r"reduce",
 }
+_BRACKETS = re.compile(r"[<>(]")
 _COLLECTIVE = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _COLLECTIVES.items()}
 _COLLECTIVE_OP = re.compile(r"^(?:c10d|_c10d_functional|c10d_functional|symm_mem)::|^nccl:")
 
@@ -160,10 +168,22 @@ _DIRECTIONS = {
 
 def is_collective_kernel(name: str) -> bool:
     """Whether a kernel moves data between GPUs: one of a collective, or of the exchange of tokens between experts."""
-    if _GENERATED.match(name):
+    plain = _without_parameters(name.replace(_ANONYMOUS, ""))
+    function = plain.partition("<")[0].removeprefix("void ")
+    if _GENERATED.match(name) or _WITHIN_GPU.search(function):
         return False
-    function = re.split(r"[<(]", name.replace(_ANONYMOUS, ""), maxsplit=1)[0]
-    return bool(_COMM.search(name) or _COMM_FUNCTION.search(function.removeprefix("void ")))
+    return bool(_COMM.search(plain) or _COMM_FUNCTION.search(function))
+
+
+def _without_parameters(name: str) -> str:
+    """A kernel's name without its parameters: kernels beside a collective have parameters of its types, too."""
+    depth = 0
+    for part in _BRACKETS.finditer(name):
+        bracket = part[0]
+        if bracket == "(" and depth == 0:
+            return name[: part.start()]
+        depth += {"<": 1, ">": -1}.get(bracket, 0)
+    return name
 
 
 def collective_name(name: str) -> str | None:

@@ -24,7 +24,7 @@ what its stream did before. If many starts are too early, the clocks of host and
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -44,12 +44,18 @@ _MOSTLY: Final = 0.9
 #: An end is stale if this number of later launches of the stream start before it. Launches that overlap by design
 #: (programmatic dependent launch) overlap with the next one only.
 STALE_OVER: Final = 3
+#: Where a step has so many events, one without any has lost them. Judged.
+_FEWEST_EVENTS: Final = 10
+#: A time without events between two steps is a gap if it is so many times as long as the median time between two.
+_GAP_TIMES: Final = 10
 #: Above this share of stale ends a stream's number stands for several streams, and none is cut.
 _MOST_STALE: Final = 0.1
 #: Above this share of ends after the host's wait for them, or of starts before their launch, the clocks disagree.
 _MOST_WAITED: Final = 0.5
 #: From so many launches of a graph their usual work is known.
 _FEWEST_GRAPHS: Final = 3
+#: Below this share of GPU work with a known launch, what follows from launches is not known.
+LAUNCH_COVERAGE: Final = 0.95
 #: Overlap that the resolution of old traces explains.
 _TOLERANCE_NS: Final = 2_000
 #: By how much the end of a stream's last work has to be too late: more than clocks of host and GPU differ by, and more
@@ -64,7 +70,7 @@ class Records(NamedTuple):
     """Missing and corrected records.
 
     `without_call` is the number of the GPU's activities whose call is missing, `gaps` that of the places between steps
-    where others are missing. `whole` says whether the GPU's figures
+    where others are missing, `empty` that of the steps without any event. `whole` says whether the GPU's figures
     can be computed, `calls_whole` whether those of the host's calls can.
     """
 
@@ -74,6 +80,7 @@ class Records(NamedTuple):
     starts: tuple[CutEnd, ...] = ()
     without_call: int = 0
     gaps: int = 0
+    empty: int = 0
     whole: bool = True
     calls_whole: bool = True
 
@@ -152,6 +159,20 @@ def without_call(
     return lost & alone & np.isin(gpu["name"], np.unique(gpu["name"][~alone])), step
 
 
+def launched_before(start: Ints, linked: Mask) -> Mask:
+    """A mask of one GPU's work that the host launched before the recording: it comes before all work with a launch.
+
+    Where later work lacks its launch, too, launches were lost, and nothing says what was launched before.
+
+    Args:
+        start: the start of each activity.
+        linked: whether the trace has its launch.
+    """
+    before: Mask = ~linked & (start < start[linked].min(initial=np.iinfo(np.int64).max))
+    missing = int((~linked & ~before).sum())
+    return before if missing <= (1 - LAUNCH_COVERAGE) * int((~before).sum()) else np.zeros_like(before)
+
+
 def partly_lost(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index, step: Ints) -> Mask:
     """A mask of the graph launches that have less work in the trace than others of the same graph.
 
@@ -209,6 +230,18 @@ def launching(calls: Columns, names: pd.Index) -> Mask:
     return launches & ~captured(calls["ts"], calls["name"], names)
 
 
+def copies_without_work(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index) -> Mask:
+    """A mask of the copies if none of them has its work in the trace, nor any such work lacks its call.
+
+    A single one may be of no bytes, which leaves no record. Memory sets often leave none.
+    """
+    copies = by_name(calls["name"], names, lambda name: naming.is_async_copy(name) or naming.is_sync_copy(name))
+    copies &= ~captured(calls["ts"], calls["name"], names)
+    recorded = by_name(gpu["name"], names, lambda name: name.startswith("Memcpy"))
+    linked = launch[launch >= 0]
+    return copies if copies.sum() > 1 and not recorded.any() and not copies[linked].any() else np.zeros_like(copies)
+
+
 def captured(ts: Ints, codes: NDArray[Any], names: pd.Index) -> Mask:
     """A mask of the calls that are made while a graph is captured: what they launch does not run.
 
@@ -224,43 +257,86 @@ def captured(ts: Ints, codes: NDArray[Any], names: pd.Index) -> Mask:
     return inside
 
 
-def gaps_before(steps: pd.DataFrame) -> Mask:
-    """A mask of the steps before which others are missing: their numbers jump, and time of half a step or more passes.
+def gaps_before(steps: pd.DataFrame, events: Sequence[Columns]) -> Mask:
+    """A mask of the steps before which others, or records, are missing: two windows of a profiler in one file.
 
-    The time in between is in no step, and need not have been recorded: two windows of a profiler in one file.
+    The time in between is in no step, and need not have been recorded. Where the steps' numbers jump, it is half a step
+    or more. Where they go on, it is at least a step, ten times as long as other times between steps, and nothing
+    begins in it.
+
+    Args:
+        steps: the steps, in order of time.
+        events: the events of the host and of the GPU.
     """
     index, start = steps["index"].to_numpy(), steps["ts"].to_numpy()
     length = steps["host_dur"].to_numpy()
     gap = np.zeros(len(steps), dtype=bool)
     if len(steps) > 1:
         ended = np.maximum.accumulate(start + length)[:-1]
-        gap[1:] = (np.diff(index) != 1) & (2 * (start[1:] - ended) > np.median(length))
+        between = start[1:] - ended
+        gap[1:] = (np.diff(index) != 1) & (2 * between > np.median(length))
+        is_long = (between > np.median(length)) & (between > _GAP_TIMES * np.median(between))
+        for row in np.flatnonzero(is_long).tolist():
+            within = ((columns["ts"] > ended[row]) & (columns["ts"] < start[row + 1]) for columns in events)
+            gap[row + 1] |= not any(mask.any() for mask in within)
     return gap
 
 
-def complete_steps(
-    steps: pd.DataFrame, call_step: Ints, lost: Mask, launches: Mask, unlaunched: Ints | None = None
-) -> tuple[slice, bool]:
-    """The run of steps without lost records that has most steps with launches, and True; of several the first.
+def empty_steps(steps: pd.DataFrame, begun: Ints, events: Sequence[Columns]) -> Mask:
+    """A mask of the steps in which no event begins, ends or goes on, where others have many.
 
-    A run has no gap (`gaps_before`). If there is no such step, it returns all steps and False.
+    A short last one is none: a `step()` call after the last step only begins it.
 
     Args:
         steps: the steps, in order of time.
+        begun: how many events begin in each.
+        events: the events of the host, without the marks of steps, and of the GPU.
+    """
+    empty: Mask = begun == 0
+    if not empty.any() or empty.all() or np.median(begun[~empty]) < _FEWEST_EVENTS:
+        return np.zeros_like(empty)
+    start, length = steps["ts"].to_numpy(), steps["host_dur"].to_numpy()
+    end = start + length
+    empty[-1] &= 2 * length[-1] > np.median(length[begun > 0])
+    for row in np.flatnonzero(empty).tolist():
+        within = ((columns["ts"] < end[row]) & (columns["end"] > start[row]) for columns in events)
+        empty[row] = not any(mask.any() for mask in within)
+    return empty
+
+
+def cut_off(complete: Mask, events: Ints) -> Mask:
+    """A mask of the steps in which a loss of the steps beside them begins or ends.
+
+    Such a step has fewer events than every complete step that is not beside an incomplete one.
+
+    Args:
+        complete: whether each step has its records.
+        events: how many events each step has of the kind that is missing.
+    """
+    beside = complete & (np.append(False, ~complete[:-1]) | np.append(~complete[1:], False))
+    others = events[complete & ~beside]
+    return beside & (events < LAUNCH_COVERAGE * others.min()) if len(others) else np.zeros_like(complete)
+
+
+def complete_steps(gaps: Mask, call_step: Ints, lost: Mask, launches: Mask, broken: Mask) -> tuple[slice, bool]:
+    """The run of steps without lost records that has most steps with launches, and True; of several the first.
+
+    A run has no gap. If there is no such step, it returns all steps and False.
+
+    Args:
+        gaps: whether there is a gap before each step (`gaps_before`).
         call_step: the step of each call, -1 outside.
         lost, launches: masks of the calls.
-        unlaunched: how many activities of each step have lost their call; None: these do not count.
+        broken: the steps that lack records for another reason.
     """
-    count = len(steps)
+    count = len(gaps)
     inside = call_step >= 0
     of_step = np.bincount(call_step[inside & launches], minlength=count)
     lost_of_step = np.bincount(call_step[inside & lost], minlength=count)
-    complete = lost_of_step <= LOST_SHARE * of_step
-    if unlaunched is not None:
-        complete &= unlaunched <= LOST_SHARE * (of_step + unlaunched)
+    complete = (lost_of_step <= LOST_SHARE * of_step) & ~broken
     has_work = of_step > 0 if of_step.any() else np.ones(count, dtype=bool)
     with_work = np.concatenate([[0], np.cumsum(complete & has_work)])
-    joined = complete[1:] & complete[:-1] & ~gaps_before(steps)[1:]
+    joined = complete[1:] & complete[:-1] & ~gaps[1:]
     first = np.flatnonzero(complete & ~np.append(False, joined))
     stop = np.flatnonzero(complete & ~np.append(joined, False)) + 1
     sizes = with_work[stop] - with_work[first]
@@ -282,9 +358,9 @@ def span_is_complete(ts: Ints, lost: Mask, launches: Mask) -> bool:
 
 
 def lost_records(calls: Columns, names: pd.Index, lost: Mask, launches: Mask, partly: Mask) -> Iterator[LostRecords]:
-    """For kernels and for graphs, how many launches have lost their work or (`partly`) some of it, and where."""
-    kinds = by_name(calls["name"], names, naming.launch_kind, object)
-    for kind in ("kernel", "graph"):
+    """For kernels, graphs and copies, how many launches have lost their work or (`partly`) some of it, and where."""
+    kinds = by_name(calls["name"], names, lambda name: naming.launch_kind(name) or "copy", object)
+    for kind in ("kernel", "graph", "copy"):
         rows = np.flatnonzero(launches & (kinds == kind))
         rows = rows[np.argsort(calls["ts"][rows], kind="stable")]
         missing = lost[rows]

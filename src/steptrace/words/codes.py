@@ -41,6 +41,8 @@ ABSENCES: Final[Mapping["Absence", str]] = {
     "neither_gpu_work_nor_labelled_steps": "the trace holds neither GPU activity nor labelled steps",
     "fewer_than_two_gpu_activities": "the trace holds fewer than two GPU activities",
     "no_runtime_calls": "the trace holds no call into a GPU's runtime",
+    "launches_lost": "too many of the host's calls that launched the GPU's work are missing",
+    "unknown_runtime": "nobody knows which calls of this GPU's runtime wait for it",
     "no_loader_label": "the trace holds no label of a data loader",
     "no_collective": "the trace holds no collective",
     "no_python_frames": "the trace holds no Python frames; the profiler records them with `with_stack=True`",

@@ -179,7 +179,7 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     ),
     "events_not_read": lambda **figures: f"left out: {unread_events(**figures)}",
     "impossible_events": lambda *, events, kind: (
-        f"left out: {fmt.plural(events, 'event')} ({kind}) with an impossible time or size"
+        f"left out: {fmt.plural(events, 'event')} ({kind}) with an impossible time, size or device"
     ),
     # Of several traces.
     "traces_left_out": lambda *, left_out, found: f"the limit left out {left_out} of {found} traces",

@@ -122,7 +122,8 @@ def _launches_with_work(launch: str) -> Callable[..., str]:
             return "all have their GPU activity"
         lacking = "no GPU activity" if not partly else "not all" if partly == wrong else "no GPU activity, or not all"
         work = " of their GPU activities in the trace" if partly else " in the trace"
-        text = f"{_part(wrong, total)} {launch} launches have {lacking}{work}: {_PLACES[place]}"
+        what = "copies" if launch == "copy" else f"{launch} launches"
+        text = f"{_part(wrong, total)} {what} have {lacking}{work}: {_PLACES[place]}"
         if left_out:
             text += f"; left out: {fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
         return text if measured else f"{text}, so the GPU's figures were not measured"
@@ -135,7 +136,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MOST_NAMED], *(["..."] if len(names) > _MOST_NAMED else [])])
 
 
-def _linked_to_launch(
+def _linked_to_launch(  # noqa: PLR0913 - the figures of the check, by name
     wrong: int,
     total: int,
     *,
@@ -143,6 +144,7 @@ def _linked_to_launch(
     lost: int = 0,
     left_out: Sequence[int] = (),
     measured: bool = True,
+    held_back: bool = False,  # noqa: ARG001 - the remedy says it
 ) -> str:
     text = f"{_part(wrong, total)} GPU activities have no launch in the trace"
     if not lost:
@@ -217,13 +219,26 @@ def _steps_in_turn(wrong: int, total: int, *, spans_ns: int, twice_ns: int, wind
     )
 
 
+def _copies_with_work(wrong: int, total: int, **lost: Any) -> str:
+    if lost:
+        return _launches_with_work("copy")(wrong, total, **lost)
+    return f"{_part(wrong, total)} copies have no GPU activity in the trace"
+
+
+def _steps_with_work(wrong: int, total: int, *, left_out: Sequence[int] = ()) -> str:
+    if not left_out:
+        return f"{wrong} of {total} steps launched no GPU work"
+    steps = f"{fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
+    return f"{wrong} of {total} steps hold no event; left out: {steps}"
+
+
 #: The result of each check, from the number of wrong things, the number of all, and the check's figures.
 _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "steps_marked": _steps_marked,
     "gpu_work": _gpu_work,
     "kernel_launches_with_work": _launches_with_work("kernel"),
     "graph_launches_with_work": _launches_with_work("graph"),
-    "copies_with_work": lambda wrong, total: f"{_part(wrong, total)} copies have no GPU activity in the trace",
+    "copies_with_work": _copies_with_work,
     "waiting_calls": _waiting_calls,
     "linked_to_launch": _linked_to_launch,
     "after_launch": _after_launch,
@@ -239,7 +254,7 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "step_numbers": _step_numbers,
     "steps_in_turn": _steps_in_turn,
     "operators_within_steps": lambda wrong, total: f"{_part(wrong, total)} operators are called outside the steps",
-    "steps_with_work": lambda wrong, total: f"{wrong} of {total} steps launched no GPU work",
+    "steps_with_work": _steps_with_work,
 }
 
 #: What to do if a check fails, or what that means for the figures.
@@ -282,6 +297,10 @@ def _remedy(check: "CheckCode", wrong: int, total: int, figures: Mapping[str, An
         text = _WHERE_LOST["middle"]
     elif check == "linked_to_launch" and wrong == total:
         text = "what follows from launches was not measured"
+    elif check == "linked_to_launch" and figures.get("held_back"):
+        text = f"what follows from launches was not measured; {text}"
+    elif check == "steps_with_work" and figures.get("left_out"):
+        text = "the profiler lost what is in them: record fewer steps, or let it warm up for more"
     if place is not None:
         # A buffer that begins late or ends early loses a few launches; a graph that the profiler has not seen, most.
         is_of_graphs = check == "graph_launches_with_work" and (place not in ("start", "end") or 2 * wrong > total)

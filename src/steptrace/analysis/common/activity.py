@@ -5,18 +5,17 @@ activities, so that concurrent work on several streams counts once.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steptrace import intervals
+from steptrace.documents.subject import Absence
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import spans_of, start_end
 from steptrace.trace.model import Trace, launched_at, once
-
-#: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
-LAUNCH_COVERAGE: Final = 0.95
+from steptrace.trace.names import is_known_runtime
+from steptrace.trace.records import LAUNCH_COVERAGE, launched_before
 
 
 @dataclass(frozen=True)
@@ -49,16 +48,17 @@ def activity(trace: Trace) -> Activity:
 def left_over(trace: Trace) -> NDArray[np.bool_]:
     """A mask of the analysed GPU's work for steps before the recorded ones.
 
-    It is the work without a launch that comes before all work with one: a host that runs ahead leaves such work to the
-    GPU. No figure per step counts it. A trace without steps has none.
+    A host that runs ahead leaves such work to the GPU (`trace.records.launched_before`). No figure per step counts it.
+    A trace without steps has none.
     """
     work = trace.kernels
     here = (work["device"] == trace.device).to_numpy()
     linked = here & work["launch"].notna().to_numpy()
     if not len(trace.steps) or not linked.any():
         return np.zeros(len(work), dtype=bool)
-    start = work["ts"].to_numpy()
-    earlier: NDArray[np.bool_] = here & ~linked & (start < start[linked].min())
+    earlier = np.zeros(len(work), dtype=bool)
+    rows = np.flatnonzero(here)
+    earlier[rows[launched_before(work["ts"].to_numpy()[rows], linked[rows])]] = True
     return earlier
 
 
@@ -109,8 +109,42 @@ def _blocks_in_time(trace: Trace) -> tuple[Ints, NDArray[np.float64]] | None:
     return edges, np.minimum(np.round(np.cumsum(np.bincount(place, weights=change)), 9), 1.0)[:-1]
 
 
+@once
 def launches_known(trace: Trace) -> bool:
-    """Whether it is known which operators put work on the analysed GPU: nearly all of its work has a launch."""
+    """Whether it is known what launched the analysed GPU's work: nearly all of it has a launch, or there is none.
+
+    Otherwise nothing that follows from launches is measured: which operator, label or line work is of, how long it was
+    queued, why the GPU was idle, or what a step waited for.
+    """
     of_steps = (trace.kernels["device"] == trace.device).to_numpy() & ~left_over(trace)
     linked = trace.kernels["launch"].notna().to_numpy()[of_steps]
     return trace.meta.records.calls_whole and bool(linked.sum() >= LAUNCH_COVERAGE * len(linked))
+
+
+def launches_measured(trace: Trace) -> bool:
+    """Whether there are figures of a GPU that follow launches."""
+    return trace.device is not None and launches_known(trace)
+
+
+@once
+def syncs_known(trace: Trace) -> bool:
+    """Whether the trace would show syncs: it has the calls into the GPU's runtime, and which of them wait is known.
+
+    It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait.
+    """
+    if not trace.meta.records.calls_whole:
+        return False
+    known = all(map(is_known_runtime, trace.meta.runtimes))
+    if len(trace.launches) == 0:  # calls may be among the events that were not read
+        unread = any(note.code == "events_not_read" for note in trace.meta.notes)
+        return len(trace.kernels) == 0 and known and not unread
+    return len(trace.syncs) > 0 or known
+
+
+def why_calls_unknown(trace: Trace) -> Absence | None:
+    """Why nothing is known that rests on the host's calls: syncs, or what launched work; None if both are known."""
+    if len(trace.launches) == 0 and not (syncs_known(trace) and launches_known(trace)):
+        return "no_runtime_calls"
+    if not trace.meta.records.calls_whole or not launches_known(trace):
+        return "launches_lost"
+    return None if syncs_known(trace) else "unknown_runtime"

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
-from steptrace.analysis.common.activity import outside_steps
+from steptrace.analysis.common.activity import launches_measured, outside_steps
 from steptrace.analysis.common.registry import table, without_rows_of
 from steptrace.compiled import compiled
 from steptrace.documents.base import Document, field, key, reference
@@ -45,10 +45,11 @@ class CallTreeRow(Document, frozen=True):
     ts: Annotated[int, field("Start.")]
     host_ns: Annotated[int, field("Length, cut off where the event around it ends.")]
     host_self_ns: Annotated[int, field("Length without the events directly inside.")]
-    kernels: Annotated[int | None, field("GPU activities launched inside; null without a GPU.")]
-    device_ns: Annotated[int | None, field("Their lengths, summed; null without a GPU.")]
+    kernels: Annotated[int | None, field("GPU activities launched inside; null where launches are unknown.")]
+    device_ns: Annotated[int | None, field("Their lengths, summed; null where launches are unknown.")]
     device_self_ns: Annotated[
-        int | None, field("The part that no operator, label or frame further in launched; null without a GPU.")
+        int | None,
+        field("The part that no operator, label or frame further in launched; null where launches are unknown."),
     ]
     forward: Annotated[int | None, field("Row of this table: the forward operator of a backward one.")]
 
@@ -200,7 +201,7 @@ def _names(tables: Sequence[pd.DataFrame], kind: NDArray[np.int8]) -> Any:
 
 def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) -> tuple[Any, ...]:
     """Per event: GPU activities launched in it, their time, and the part that no inner event launched."""
-    if len(trace.kernels) == 0:
+    if not launches_measured(trace):
         nothing = references(np.full(len(kind), -1, dtype=np.int32))
         return nothing, nothing, nothing
     is_call = kind == CALL

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from steptrace import intervals
 from steptrace.analysis.common.activity import activity, left_over
-from steptrace.analysis.common.gaps import CAUSES, gap_causes, loader_spans
+from steptrace.analysis.common.gaps import CAUSES, gap_causes, known_causes, loader_spans
 from steptrace.analysis.common.labels import labelled_parts, unlabelled_parts
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import spans_of
@@ -69,7 +69,11 @@ def divide(window: Spans, sets: Iterable[tuple[str, Spans]], rest: str, parts: t
 
 @once
 def gpu_division(trace: Trace) -> Division:
-    """A GPU's time over its span and the steps; before its first work and after its last its idle cause is `host`."""
+    """A GPU's time over its span and the steps; before its first work and after its last its idle cause is `host`.
+
+    Where that cause cannot be told, it is `unknown`.
+    """
+    rest = "host" if "host" in known_causes(trace) else "unknown"
     gpu = activity(trace)
     first, last = gpu.span
     low, high = trace.steps_span if len(trace.steps) else gpu.span
@@ -77,15 +81,20 @@ def gpu_division(trace: Trace) -> Division:
         low, high = min(low, first), max(high, last)
     gaps, cause = gap_causes(trace)
     outside = intervals.complement(intervals.union(intervals.spans([first], [last])), low, high)
-    idle = {name: gaps[cause == name] for name in CAUSES if name != "host"}
+    idle = {name: gaps[cause == name] for name in CAUSES if name != rest}
     idle["loader"] = intervals.union(idle["loader"], intervals.intersect(loader_spans(trace), outside))
     busy = (("compute", gpu.compute), ("exposed_comm", gpu.comm), ("exposed_memory", gpu.memory))
     return divide(
         intervals.union(intervals.spans([low], [high])),
         [*busy, *((f"idle_{name}", spans) for name, spans in idle.items())],
-        "idle_host",
+        f"idle_{rest}",
         GPU_PARTS,
     )
+
+
+def unknown_parts(trace: Trace) -> frozenset[str]:
+    """The parts of a GPU's time that cannot be told from what the trace holds: they are not 0."""
+    return frozenset(f"idle_{cause}" for cause in CAUSES if cause not in known_causes(trace))
 
 
 def gpu_window(trace: Trace) -> tuple[int, int]:

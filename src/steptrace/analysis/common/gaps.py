@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals
-from steptrace.analysis.common.activity import activity
+from steptrace.analysis.common.activity import activity, launches_known, syncs_known
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 from steptrace.trace import names as naming
@@ -17,6 +17,20 @@ from steptrace.trace.names import LOADER_LABEL
 
 #: The causes of a GPU's idle time, in order of precedence.
 CAUSES: Final = ("sync", "loader", "host", "dependency", "between_kernels", "unknown")
+
+
+def known_causes(trace: Trace) -> frozenset[str]:
+    """The causes that can be told from what the trace holds; a gap with any other one has the cause `unknown`.
+
+    Where the host's calls are missing, or nobody knows which of them wait, a gap may be a sync's. The host, other
+    streams and the GPU itself are causes only where it is known when work was launched.
+    """
+    known = {"loader", "unknown"}
+    if syncs_known(trace):
+        known.add("sync")
+        if launches_known(trace):
+            known |= {"host", "dependency", "between_kernels"}
+    return frozenset(known)
 
 
 @once
@@ -37,7 +51,7 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
     - `between_kernels`: that work was queued on the stream whose work had just ended, and began within 30 us. This is
       the time that the GPU itself takes between two kernels.
     - `unknown`: none of these, or the trace has neither the launch of the work nor a sign that it was queued, or it
-      lacks calls of the host, one of which may have been a sync.
+      lacks what tells the cause (`known_causes`).
     """
     busy = activity(trace).busy
     gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
@@ -53,10 +67,9 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
     queued = np.where(launch >= 0, ~late, waited_through)
     soon, same_stream = queued & (end - start < KERNEL_WAIT_BELOW_NS), _follows_its_stream(trace, start, row)
     dependent = (soon & ~same_stream) | (queued & waits_for_event(trace, launch) & _has_several_streams(trace))
-    # Where calls of the host are missing, a sync may be among them, and the host is not to be blamed for its gap.
-    by_host = (launch >= 0) & late & trace.meta.records.calls_whole
-    conditions = [in_sync & ~in_loader, in_loader, by_host, dependent, soon]
-    return gaps, np.select(conditions, CAUSES[:-1], default=CAUSES[-1]).astype(object)
+    conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent, soon]
+    known = [condition & (cause in known_causes(trace)) for cause, condition in zip(CAUSES, conditions, strict=False)]
+    return gaps, np.select(known, CAUSES[:-1], default=CAUSES[-1]).astype(object)
 
 
 def _has_several_streams(trace: Trace) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.activity import launches_measured
 from steptrace.analysis.common.registry import part, table
 from steptrace.documents.labels import Label
 from steptrace.documents.table import rows, validate
@@ -191,7 +192,7 @@ def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, 
 def _device_times(trace: Trace, label: Ints, count: int) -> dict[str, Any]:
     device = trace.device
     names = ("kernels", "device_ns", "device_self_ns")
-    if device is None:
+    if not launches_measured(trace):
         return dict.fromkeys(names, unmeasured(count))
     holder = label_of_kernels(trace)
     kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())

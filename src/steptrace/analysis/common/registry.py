@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, cast
 
 import pandas as pd
 
+from steptrace.analysis.common.activity import why_calls_unknown
 from steptrace.documents.base import Document
 from steptrace.documents.subject import Absence, Subject, is_empty, subjects_of
 from steptrace.documents.summary import TraceSummary
@@ -171,7 +172,15 @@ def parts_of(trace: Trace) -> dict[str, Any]:
     return values | {"absent": absent}
 
 
+#: What a trace may lack only since records of its GPU were lost.
+_OF_GPU_WORK: Final[frozenset[Absence]] = frozenset({"no_gpu_work", "no_collective"})
+
+
 def _why(trace: Trace, subject: Subject) -> Absence | None:
+    if trace.device is None and trace.meta.records.lost and (subject.needs_gpu or subject.absent in _OF_GPU_WORK):
+        return None if subject.absent is None else "gpu_records_lost"
+    if "follows_launches" in subject.traits and trace.device is not None and (why := why_calls_unknown(trace)):
+        return why
     if subject.name in _absences and not (subject.needs_gpu and trace.device is None):
         return _absences[subject.name](trace)
     return subject.absent

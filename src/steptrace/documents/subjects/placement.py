@@ -44,6 +44,7 @@ SUBJECT: Final = TableSubject(
         "needs_gpu",
         "folded",
         "compared",
+        "follows_launches",
         after="host_stretches",
     ),
 )

@@ -134,13 +134,13 @@ def overview_parts(view: TraceView) -> Parts:
 def step_strip(view: TraceView) -> Explained:
     """Each step as a bar of its parts; nothing of a single step."""
     steps = () if view.trace.overview is None else view.trace.overview.by_step
-    if len(steps) < _SEVERAL or not any(sum(step.parts_ns.values()) for step in steps):
+    if len(steps) < _SEVERAL or not any(sum(step.known_ns.values()) for step in steps):
         return Explained("")
-    bars = [Bar(str(step.index), pieces_of(step.parts_ns)) for step in steps]
+    bars = [Bar(str(step.index), pieces_of(step.known_ns)) for step in steps]
     lengths = [bar.size for bar in bars]
     ends = f"{fmt.duration_ns(min(lengths))} to {fmt.duration_ns(max(lengths))}"
     picture = parted_bars(bars, f"{len(bars)} steps of {ends}, each with its parts", what="Step")
-    parts = dict.fromkeys(name for step in steps for name, ns in step.parts_ns.items() if ns)
+    parts = dict.fromkeys(name for step in steps for name, ns in step.known_ns.items() if ns)
     keys = colour_keys({name: part_name(name) for name in parts}, colour_of)
     html = Html('<div class="picture">{}</div>{}').format(picture, keys)
     return Explained(html)
@@ -197,7 +197,7 @@ def timeline(view: TraceView) -> Parts | None:
 
 def visible_shares(trace: TraceSummary) -> dict[str, float]:
     """The parts of the step that a picture of it shows, each with its share of the step; empty if no part is known."""
-    parts = {} if trace.overview is None else trace.overview.parts_ns
+    parts = {} if trace.overview is None else trace.overview.known_ns
     shares = {name: ns / sum(parts.values()) for name, ns in parts.items() if ns}
     shares = {name: share for name, share in shares.items() if share >= _SMALLEST_PART}
     return {} if set(shares) == {_OTHER} else shares

@@ -66,7 +66,7 @@ def side_by_side(by_id: Mapping[str, TraceView], sections: Collection[str]) -> E
 def _exposed(view: TraceView) -> float | None:
     """Communication that no computation hides, as a share of the steps; without steps, of the GPU's span."""
     overview = view.trace.overview
-    exposed_ns = None if overview is None else overview.parts_ns.get("exposed_comm")
+    exposed_ns = None if overview is None else overview.known_ns.get("exposed_comm")
     if overview is None or exposed_ns is None or view.trace.gpu.exposed_comm_ns is None or not overview.window_ns:
         return None
     return exposed_ns / overview.window_ns
