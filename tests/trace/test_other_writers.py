@@ -153,7 +153,7 @@ def test_wide_text_without_a_mark_of_its_byte_order_is_named(tmp_path: Path, enc
         (lambda events: _text([events]), "an array in an event's place"),
         (lambda events: _text([events[:3], events[3:]]), "an array in an event's place"),
         (lambda events: json.dumps([[e["ph"], e["name"], e["ts"]] for e in events]), "an array in an event's place"),
-        (lambda events: json.dumps([{"traceEvents": events}] * 2), "an array of 2 objects of which none is an event"),
+        (lambda events: json.dumps([{"traceEvents": events}] * 2), "an array of 2 objects, none of which is an event"),
         (lambda events: _text({str(k): event for k, event in enumerate(events)}), "are an object, not a list"),
         (lambda events: json.dumps(_text(events)), "encoded twice"),
         (lambda events: str({"traceEvents": events}), "dictionary of Python"),

@@ -244,19 +244,9 @@ def write_analysis(  # noqa: PLR0913 - one for each option
     Raises:
         SteptraceError: a trace cannot be read, or the folder cannot be written.
     """
-    # Columns are not garbage and few cycles are made: collecting garbage takes a tenth of a small trace's time.
-    gc.set_threshold(200_000, 50, 50)
-    # Arrow's own allocator would keep what it took, beside the one that everything else is taken from.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    # Names of columns are texts, too: kept by Arrow, each of the many small tables of a trace takes a quarter longer.
-    # Where pandas is in use already, the setting is not ours to change, and tables of both kinds would be mixed.
-    if "pandas" not in sys.modules:
-        import pandas as pd
-
-        pd.set_option("mode.string_storage", "python")
+    _tune_process()
     from steptrace.analysis import summarize, write_counters
     from steptrace.findings import with_trace_findings
-    from steptrace.words.notes import trace_warnings
 
     with writing_to(folder.path), folder.scratch() as scratch:
         status("reading traces")
@@ -282,6 +272,28 @@ def write_analysis(  # noqa: PLR0913 - one for each option
     end_status()
     for warning in summary.warnings:
         warn(warning)
+    _print_trace_warnings(summary, on_gpu=on_gpu)
+    return summary
+
+
+def _tune_process() -> None:
+    """Set this process up for many tables: few garbage collections, one allocator, names of columns in Python."""
+    # Columns are not garbage and few cycles are made: collecting garbage takes a tenth of a small trace's time.
+    gc.set_threshold(200_000, 50, 50)
+    # Arrow's own allocator would keep the memory that it took, beside that of the allocator that all else uses.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # Names of columns are texts, too: kept by Arrow, each of the many small tables of a trace takes a quarter longer.
+    # Where pandas is in use already, the setting is not ours to change, and tables of both kinds would be mixed.
+    if "pandas" not in sys.modules:
+        import pandas as pd
+
+        pd.set_option("mode.string_storage", "python")
+
+
+def _print_trace_warnings(summary: "Summary", *, on_gpu: bool) -> None:
+    """Print the warnings on single traces to stderr; missing GPU work is one only if it is expected."""
+    from steptrace.words.notes import trace_warnings
+
     paths: dict[str, list[str]] = {}
     for entry in summary.traces:
         expected: tuple[CheckCode, ...] = () if on_gpu or entry.gpu.activities else ("gpu_work",)
@@ -291,4 +303,3 @@ def write_analysis(  # noqa: PLR0913 - one for each option
         shown = warned if len(warned) <= _MOST_WARNED else [f"{warned[0]} and {len(warned) - 1} more"]
         for path in shown:
             print(f"{path}: warning: {warning}", file=sys.stderr)  # noqa: T201
-    return summary

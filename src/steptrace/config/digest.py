@@ -95,6 +95,64 @@ class _File(NamedTuple):
     texts: tuple[str, ...] = ()
 
 
+class _Walk:
+    """The files that modules and scripts import and name.
+
+    Attributes:
+        parts: the digest of each file found so far, by its place.
+        imported: the names that modules in `roots` import.
+    """
+
+    def __init__(self, scan: Callable[[Path, Path], _File], roots: Sequence[Path], without: Collection[Path]) -> None:
+        self.parts: dict[str, str] = {}
+        self.imported: set[str] = set()
+        self._scan = scan
+        self._roots = roots
+        self._without = without
+        self._names: list[str] = []
+        self._packages = {_PACKAGE}
+
+    def count(self, place: str, path: Path, root: Path, *, users: bool = True) -> None:
+        """Count a file, and what it imports and names.
+
+        Args:
+            place: its key in `parts`.
+            path: the file.
+            root: the folder that its relative imports begin from.
+            users: whether it is the user's, and not one of this package's.
+        """
+        if place in self.parts:
+            return
+        file = self._scan(path, root)
+        self.parts[place] = file.digest
+        self._names.extend(file.imports)
+        read: list[Path] = []
+        if users:
+            read += _named_settings(file, path.parent, root, self._without)
+            if "importlib" in file.imports and self._roots:  # it may import any module of its folder
+                read += [below for below in files_below(root, self._without) or () if below.suffix == ".py"]
+        elif path.parent not in self._packages:
+            self._packages.add(path.parent)
+            read += _data_beside(path.parent)
+        self.parts.update({os.path.relpath(name, root): self._scan(name, root).digest for name in read})
+
+    def follow(self, modules: Iterable[str]) -> None:
+        """Count these modules, and whatever they and the files counted so far import."""
+        self._names += modules
+        seen: set[str] = set()
+        while self._names:
+            name = self._names.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            for place, path in _package_files(_PACKAGE, name).items():
+                self.count(place, path, _PACKAGE.parent, users=False)
+            for number, root in enumerate(self._roots):
+                for path in _module_files(root, name):
+                    self.count(f"{number}/{path.relative_to(root).as_posix()}", path, root)
+                    self.imported.update(self._scan(path, root).imports)
+
+
 class Code:
     """Digests of code for one plan, which reads each file once; what was parsed is kept in `cache`."""
 
@@ -128,42 +186,11 @@ class Code:
         Raises:
             ConfigError: one of `folders` is far too large.
         """
-        parts: dict[str, str] = {}
-        names = list(modules)
-        seen: set[str] = set()
-        packages = {_PACKAGE}
-        imported = set[str]()  # by modules in `roots`
-
-        def count(place: str, path: Path, root: Path, *, users: bool = True) -> None:
-            """Count a file, and what it imports and names."""
-            if place in parts:
-                return
-            file = self._scan(path, root)
-            parts[place] = file.digest
-            names.extend(file.imports)
-            read: list[Path] = []
-            if users:
-                read += _named_settings(file, path.parent, root, without)
-                if "importlib" in file.imports and roots:  # it may import any module of its folder
-                    read += [below for below in files_below(root, without) or () if below.suffix == ".py"]
-            elif path.parent not in packages:
-                packages.add(path.parent)
-                read += _data_beside(path.parent)
-            parts.update({os.path.relpath(name, root): self._scan(name, root).digest for name in read})
-
+        walk = _Walk(self._scan, roots, without)
         for number, script in enumerate(scripts):
-            count(f"script {number}/{script.name}", script, script.parent)
-        while names:
-            name = names.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            for place, path in _package_files(_PACKAGE, name).items():
-                count(place, path, _PACKAGE.parent, users=False)
-            for number, root in enumerate(roots):
-                for path in _module_files(root, name):
-                    count(f"{number}/{path.relative_to(root).as_posix()}", path, root)
-                    imported.update(self._scan(path, root).imports)
+            walk.count(f"script {number}/{script.name}", script, script.parent)
+        walk.follow(modules)
+        parts = walk.parts
         for folder in folders:
             if (files := files_below(folder, without)) is None:
                 raise ConfigError(
@@ -174,8 +201,9 @@ class Code:
             for path in files:
                 parts[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = self._scan(path, folder).digest
         if installed:
-            of_the_user = {name for name in imported if any(_module_files(root, name) for root in roots)}
-            parts.update({f"version of {name}": text for name, text in versions(imported - of_the_user).items()})
+            of_the_user = {name for name in walk.imported if any(_module_files(root, name) for root in roots)}
+            found = versions(walk.imported - of_the_user)
+            parts.update({f"version of {name}": text for name, text in found.items()})
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _scan(self, path: Path, root: Path) -> _File:

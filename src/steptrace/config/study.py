@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -264,6 +265,25 @@ def _skipped(name: str, entry: Entry, scale: str) -> SkippedVariant | None:
     return SkippedVariant(name=name, reason="package_missing", packages=tuple(missing)) if missing else None
 
 
+def _composed(
+    composer: Composer, file: StudyFile, named: tuple[str, Entry], cell: MatrixCell, path: Path
+) -> tuple[Composed, Composed]:
+    """The configuration of a variant in one cell of the matrix, and the one that it has on a GPU.
+
+    Raises:
+        ConfigError: it is wrong; the error has the variant's line in the study's file.
+    """
+    (variant, entry), scale = named, composer.settings.scale
+    where = f"{path}, variant '{cell.named(variant)}'"
+    try:
+        composed = composer.variant(file, entry, cell, scale, where)
+        if composed.config["device"] == "cuda":
+            return composed, composed
+        return composed, composer.variant(file, entry, cell, _GPU_SCALE, f"{where} at scale {_GPU_SCALE}")
+    except ConfigError as error:
+        raise _with_line(error, where, line_of(path, ["variants", variant])) from error
+
+
 def load_study(name: str, composer: Composer) -> Study:
     """Read, check and expand one study.
 
@@ -278,14 +298,7 @@ def load_study(name: str, composer: Composer) -> Study:
     for cell in cells(file.matrix):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in entries.items():
-            where = f"{path}, variant '{cell.named(variant)}'"
-            try:
-                composed = composer.variant(file, entry, cell, scale, where)
-                on_gpu = composed
-                if composed.config["device"] != "cuda":
-                    on_gpu = composer.variant(file, entry, cell, _GPU_SCALE, f"{where} at scale {_GPU_SCALE}")
-            except ConfigError as error:
-                raise _with_line(error, where, line_of(path, ["variants", variant])) from error
+            composed, on_gpu = _composed(composer, file, (variant, entry), cell, path)
             left_out = _skipped(cell.named(variant), entry, scale)
             if left_out is not None:  # composed all the same, so that its mistakes are reported everywhere
                 skipped.append(left_out)

@@ -24,6 +24,7 @@ from steptrace.predict import Prediction, backend, predict_syncs, threads
 from steptrace.predict.compiled_calls import UNSUPPORTED
 from steptrace.predict.fault import fault_report
 from steptrace.predict.limit import CannotFollowError, WaitInCaptureError
+from steptrace.predict.syncs import Syncs
 from steptrace.rank import from_rank_0
 from steptrace.torch_names import private
 
@@ -46,22 +47,7 @@ _NO_STEPS: Final = (
 def predict(probe: Probe) -> Phases:
     """Count the syncs of the steps after the warm-up."""
     settings = probe.settings
-    backend.machine.gpus = settings.gpus
-    driver = None if settings.driver is None else DriverFacts(**settings.driver)
-    # Compiled code matters only to times and graph breaks, and to follow it takes a while.
-    manager = predict_syncs(
-        driver=driver,
-        follow_compiled=settings.follows_compiled or driver is not None,
-        compile_modules=settings.compiles,
-    )
-    syncs = manager.__enter__()
-    probe.hooks.in_closure = syncs.outside_optimizer
-    probe.hooks.follow_graphs(torch.cuda.CUDAGraph)  # the prediction's own
-    probe.fault_of = partial(_fault_of, probe)
-    probe.finder.on_pass = partial(_end_without_steps, probe)
-    # These two run after all exit handlers of the program. Threads that still run find no device then, and stop.
-    atexit.register(manager.__exit__, None, None, None)
-    atexit.register(threads.stop_others)
+    syncs = _start(probe)
     by_step: list[int] = []
     warmup: list[int] = []
     counters = StepCounters(syncs.paused)
@@ -113,6 +99,28 @@ def predict(probe: Probe) -> Phases:
             awaited=tuple(counters.awaited()),
         )
         probe.record["prediction"] = followed.to_json()
+
+
+def _start(probe: Probe) -> Syncs:
+    """Begin the prediction, which ends with the process after all exit handlers of the program."""
+    settings = probe.settings
+    backend.machine.gpus = settings.gpus
+    driver = None if settings.driver is None else DriverFacts(**settings.driver)
+    # Compiled code matters only to times and graph breaks, and following it takes a while.
+    manager = predict_syncs(
+        driver=driver,
+        follow_compiled=settings.follows_compiled or driver is not None,
+        compile_modules=settings.compiles,
+    )
+    syncs = manager.__enter__()
+    probe.hooks.in_closure = syncs.outside_optimizer
+    probe.hooks.follow_graphs(torch.cuda.CUDAGraph)  # the prediction's own
+    probe.fault_of = partial(_fault_of, probe)
+    probe.finder.on_pass = partial(_end_without_steps, probe)
+    # These two run after all exit handlers of the program. Threads that still run find no device then, and stop.
+    atexit.register(manager.__exit__, None, None, None)
+    atexit.register(threads.stop_others)
+    return syncs
 
 
 def _end_without_steps(probe: Probe, passes: int) -> None:

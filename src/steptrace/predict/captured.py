@@ -369,6 +369,32 @@ def _prepared(function: Any) -> tuple[Any, AbstractContextManager[None]]:
     return function, nullcontext()
 
 
+def _surroundings(
+    found: _Found, compiler: "_GraphCompiler", originals: Mapping[tuple[Any, str], Any]
+) -> tuple[AbstractContextManager[Any], ...]:
+    """The contexts in which Dynamo follows a call, to be entered in this order."""
+    dynamo: Any = importlib.import_module("torch._dynamo")
+    return (
+        without_function_modes(),
+        private("torch.utils._python_dispatch._disable_current_modes")(),
+        as_without_prediction(originals),
+        functions_known(originals),
+        devices_named(),
+        patterns_of_cpu(),
+        _watching_breaks(found),
+        _watching_guards(compiler.ends_function),
+        compiling(),
+        without_saved_tensor_hooks(),
+        # Checkpoints ask for the module of their tensors' device.
+        mock.patch.object(torch, backend.DEVICE_TYPE, torch.cuda, create=True),
+        # Nothing is computed of constants on the device, which has no memory here.
+        mock.patch.object(owner_of(_CONSTANTS), "CONSTANT_NUMEL_LIMIT", -1),
+        dynamo.config.patch(suppress_errors=False, error_on_recompile=False, compiled_autograd=False),
+        # Nothing that is kept on disk stands for a graph here.
+        importlib.import_module("torch._functorch.config").patch(enable_autograd_cache=False),
+    )
+
+
 def _trace(  # noqa: PLR0913
     function: Callable[..., Any],
     args: Sequence[Any],
@@ -391,26 +417,7 @@ def _trace(  # noqa: PLR0913
     compiler.positions = {id(function): TARGET, id(getattr(function, "__self__", function)): OWNER}
     function, parallel = _prepared(function)
     with ExitStack() as stack:
-        for context in (
-            parallel,
-            without_function_modes(),
-            private("torch.utils._python_dispatch._disable_current_modes")(),
-            as_without_prediction(originals),
-            functions_known(originals),
-            devices_named(),
-            patterns_of_cpu(),
-            _watching_breaks(found),
-            _watching_guards(compiler.ends_function),
-            compiling(),
-            without_saved_tensor_hooks(),
-            # Checkpoints ask for the module of their tensors' device.
-            mock.patch.object(torch, backend.DEVICE_TYPE, torch.cuda, create=True),
-            # Nothing is computed of constants on the device, which has no memory here.
-            mock.patch.object(owner_of(_CONSTANTS), "CONSTANT_NUMEL_LIMIT", -1),
-            dynamo.config.patch(suppress_errors=False, error_on_recompile=False, compiled_autograd=False),
-            # Nothing that is kept on disk stands for a graph here.
-            importlib.import_module("torch._functorch.config").patch(enable_autograd_cache=False),
-        ):
+        for context in (parallel, *_surroundings(found, compiler, originals)):
             stack.enter_context(context)
         state = FakeState(mode, fakes)
         for reached in (function, inspect.unwrap(function), *args, *kwargs.values()):

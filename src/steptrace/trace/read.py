@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -152,7 +152,7 @@ def _raise_unread(
         return
     if not any(phase for phase, _ in found):
         raise TraceError(
-            f"an array of {plural(sum(found.values()), 'object')} of which none is an event",
+            f"an array of {plural(sum(found.values()), 'object')}, none of which is an event",
             where=path,
             expected='events with a phase: {"ph": "X", ...}',
             next_step="if each is a trace, write it to a file of its own; else look into the file: it may be the "
@@ -253,40 +253,11 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
     counts = scanner.counts()
     unread = _unread(counts)
-    if not starts and any(category.startswith(_LEGACY_ARROWS) for _, category in counts):
-        raise TraceError(
-            "a trace of PyTorch's profiler before Kineto (`torch.autograd.profiler`, use_kineto=False), which has "
-            "neither launches nor names of kernels",
-            where=path,
-            expected="a trace of torch.profiler",
-            next_step="record with torch.profiler and its export_chrome_trace",
-        )
     if not starts:
-        _raise_unread(unread, counts, stream.metadata, path)
-    if not starts and any(found.code == "impossible_events" for found in notes):
-        events = sum(found.figures["events"] for found in notes if found.code == "impossible_events")
-        raise TraceError(
-            f"none of its {plural(events, 'event')} has a time and a length that can be read",
-            where=path,
-            expected='numbers of microseconds as "ts" and "dur"',
-            next_step="look at these in the file: a tool that rewrote it may have changed them",
-        )
-    if not starts and not counts and stream.salvaged:
-        raise TraceError(
-            f"an array of {plural(stream.salvaged, 'value')} of which none is an event",
-            where=path,
-            expected="events of a profiled program",
-            next_step="look into the file: it may be the output of another tool",
-        )
+        _raise_without_events(stream, counts, unread, notes, path)
     _raise_merged(columns["op"], scanner.threads.values, path)
-    if not starts or _is_profilers_stop(columns, names):
-        raise TraceError(
-            "a trace without any operator, call or GPU activity",
-            where=path,
-            expected="events of a profiled program",
-            next_step="check the profiler's schedule: training must reach the active steps; the schedule then "
-            "starts again, so export in on_trace_ready, or set repeat=1",
-        )
+    if _is_profilers_stop(columns, names):
+        raise _nothing_ran(path)
     base = int(min(starts))
     if stream.mended:
         notes.append(note("texts_repaired", texts=stream.mended))
@@ -308,6 +279,59 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         collectives=scanner.collectives.values,
         runtimes=_runtimes(counts),
         notes=notes,
+    )
+
+
+def _raise_without_events(
+    stream: EventStream,
+    counts: Mapping[tuple[str, str], int],
+    unread: Mapping[tuple[str, str], int],
+    notes: Sequence[Note],
+    path: Path,
+) -> NoReturn:
+    """Raise the error that says best why a file has no operator, call or GPU activity.
+
+    Args:
+        stream: the file's events, which have been read.
+        counts: the number of events by phase and category.
+        unread: the events of other programs and devices.
+        notes: what was found so far.
+        path: the file.
+    """
+    if any(category.startswith(_LEGACY_ARROWS) for _, category in counts):
+        raise TraceError(
+            "a trace of PyTorch's profiler before Kineto (`torch.autograd.profiler`, use_kineto=False), which has "
+            "neither launches nor names of kernels",
+            where=path,
+            expected="a trace of torch.profiler",
+            next_step="record with torch.profiler and its export_chrome_trace",
+        )
+    _raise_unread(unread, counts, stream.metadata, path)
+    if any(found.code == "impossible_events" for found in notes):
+        events = sum(found.figures["events"] for found in notes if found.code == "impossible_events")
+        raise TraceError(
+            f"none of its {plural(events, 'event')} has a time and a length that can be read",
+            where=path,
+            expected='numbers of microseconds as "ts" and "dur"',
+            next_step="look at these in the file: a tool that rewrote it may have changed them",
+        )
+    if not counts and stream.salvaged:
+        raise TraceError(
+            f"an array of {plural(stream.salvaged, 'value')}, none of which is an event",
+            where=path,
+            expected="events of a profiled program",
+            next_step="look into the file: it may be the output of another tool",
+        )
+    raise _nothing_ran(path)
+
+
+def _nothing_ran(path: Path) -> TraceError:
+    return TraceError(
+        "a trace without any operator, call or GPU activity",
+        where=path,
+        expected="events of a profiled program",
+        next_step="check the profiler's schedule: training must reach the active steps; the schedule then "
+        "starts again, so export in on_trace_ready, or set repeat=1",
     )
 
 
