@@ -69,3 +69,8 @@ class Page:
 
 def _text(tag: Tag | BeautifulSoup) -> str:
     return " ".join(tag.get_text(" ").split())
+
+
+def with_plain_spaces(html: str) -> str:
+    """HTML in which the spaces before units are plain ones."""
+    return html.replace("\N{NO-BREAK SPACE}", " ")

@@ -1,18 +1,21 @@
 """`steptrace compare`: several results of a study, as text, Markdown, JSON and a page."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from documents import fill
+from shown import with_plain_spaces
 from steptrace.cli import main
 from steptrace.compare.results import change, compare_results
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Change, Comparison
 from steptrace.errors import RecordError
 from steptrace.report.results import chart, column_names, headline, sections, short_names
+from steptrace.words.lines import SCREEN
 from steptrace.words.results import change_note_text
 
 STEADY = (1.0, 1.004, 0.997)
@@ -174,7 +177,7 @@ def test_text_markdown_json_and_page_say_the_same(
     markdown = (out / "compare.md").read_text()
     assert "| v | 10.0 ms | 5.00 ms | 2.00× |" in markdown
     assert "| v | syncs per step, predicted | 0 | not measured |" in markdown
-    page = (out / "compare.html").read_text()
+    page = with_plain_spaces((out / "compare.html").read_text())
     assert "<dt>Before / now</dt>" in page  # the heading of a column is the term that is explained
     for words in ("Step times", "syncs per step, predicted", "5.00 ms", "faster"):
         assert words in page
@@ -203,7 +206,17 @@ def test_three_results_are_drawn_over_what_tells_them_apart() -> None:
     assert "gone" not in picture
     times = next(rows for heading, _, rows in sections(compared)[0][2] if heading == "Step times")
     assert [row[0] for row in times] == ["v", "w"]
-    assert chart(compare_results([("a.json", three[0]), ("b.json", three[1])])).html == ""
+
+
+def test_of_two_results_a_picture_shows_each_ratio_beside_the_line_at_1() -> None:
+    before = study(variant("v", 10), variant("w", 20), variant("once", 20))
+    now = study(variant("v", 5), variant("w", 20))
+    drawn = str(chart(compare_results([("a.json", before), ("b.json", now)])).html)
+    marks = [float(place) for place in re.findall(r'class="mark" cx="([\d.]+)%"', drawn)]
+    lines = [float(place) for place in re.findall(r'class="baseline" x1="([\d.]+)%"', drawn)]
+    assert len(marks) == 2
+    assert lines[0] == lines[1] == marks[1]  # `w` takes as long as before
+    assert marks[0] > lines[0]
 
 
 def test_no_text_of_the_results_becomes_html(sides: list[str], tmp_path: Path) -> None:
@@ -255,3 +268,25 @@ def test_results_are_headed_by_what_tells_their_files_apart(files: list[str], na
 def test_a_figure_that_moves_by_a_tenth_is_listed(before: float, now: float, *, listed: bool) -> None:
     compared = change(study(variant("v", 1, gpu_busy_pct=before)), study(variant("v", 1, gpu_busy_pct=now)))
     assert ("GPU busy" in [figure.name for figure in compared.variants[0].differing]) == listed
+
+
+def test_the_text_is_at_most_a_screen_and_says_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for n in range(12):
+        environment = {**ENVIRONMENT, "torch": f"2.{n}.0", "host": f"h{n}"}
+        variants = [variant(f"v{k}", 10 + n, syncs={"predicted_per_step": n}) for k in range(30)]
+        files.append(tmp_path / f"{n}.json")
+        write(files[-1], study(*variants, environment=environment))
+    for number, earlier in (2, False), (12, True):
+        assert main(["compare", *map(str, files[:number])]) == 0
+        lines = capsys.readouterr().out.rstrip("\n").split("\n")
+        assert len(lines) <= SCREEN
+        assert "v0" in "".join(lines)
+        assert f"to {number - 1}" in "\n".join(lines), "the last change"
+        assert "row" in lines[-1]
+        assert ("earlier" in lines[-1]) == earlier
+    assert main(["compare", *map(str, files[:2]), "--out", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert all(f"v{k}<" in page for k in range(30))

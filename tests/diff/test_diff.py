@@ -10,6 +10,7 @@ import pytest
 from builders import TraceBuilder, training_step
 from findings.fixtures.straggler import two_ranks
 from recorded import TRACES, needs_traces
+from shown import with_plain_spaces
 from steptrace import format as fmt
 from steptrace.analysis.common.labels import MOST_LABELS
 from steptrace.analysis.program import MOST_LINES
@@ -18,6 +19,7 @@ from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff, Pair
 from steptrace.report.diff import _pair, in_words, page_html, totals
+from steptrace.words.lines import SCREEN
 
 REAL = (TRACES / "diff_control.json.gz", TRACES / "diff_test.json.gz")
 
@@ -95,6 +97,25 @@ def test_what_only_one_side_has_is_listed(compared: Compared) -> None:
     assert "only in B" in in_words(document)
 
 
+def test_the_text_is_at_most_a_screen_and_each_topic_has_its_largest_change(compared: Compared) -> None:
+    builders = _steps([]), _steps([])
+    for number, builder in enumerate(builders):
+        for index in range(3):
+            builder.step(index, index * 1_000_000, 900_000)
+            for n in range(15):
+                ts = index * 1_000_000 + n * 40_000
+                builder.frame(f"model.py({n + 1}): layer_{n}", ts, 30_000)
+                builder.op(f"aten::op{n}_", ts, 20_000 + number * 100 * n)
+                builder.kernel(ts + 5_000, ts + 12_000, 10_000 + number * 100 * n, f"kernel_{n}")
+    lines = in_words(compared(*builders)).split("\n")
+    assert len(lines) < SCREEN  # the command adds the page's name
+    assert "kernels, per step: 13 changes, the " in "\n".join(lines)
+    assert any(line.startswith("  kernel_14") for line in lines)
+    assert any(line.startswith("  aten::op14_") for line in lines)
+    assert any(line.startswith("  layer_14") for line in lines)
+    assert "diff.json" in lines[-1]
+
+
 def test_tables_of_other_subjects_are_joined_by_their_keys(compared: Compared) -> None:
     one, two = _steps(_STEADY), _steps(_STEADY)
     for index in range(len(_STEADY)):
@@ -104,7 +125,7 @@ def test_tables_of_other_subjects_are_joined_by_their_keys(compared: Compared) -
     document = compared(one, two)
     (row,) = document.tables["streams"]
     assert (row.name, row.figures["busy_ns"]) == ("9", Pair(a=2_000, b=3_000))
-    assert "2.00 µs → 3.00 µs" in page_html(document)
+    assert "2.00 µs → 3.00 µs" in with_plain_spaces(page_html(document))
     assert "streams, per step" not in in_words(document)  # a terminal has the topics of every diff alone
 
 
@@ -120,7 +141,7 @@ def test_labels_are_compared_on_a_cpu_too(compared: Compared) -> None:
     (row,) = document.tables["labels"]
     assert (row.name, row.in_a, row.in_b) == ("loss", True, True)
     assert row.figures["host_ns"] == Pair(a=100_000, b=200_000)
-    assert "100 µs → 200 µs (2.00×)" in page_html(document)
+    assert "100 µs → 200 µs (2.00×)" in with_plain_spaces(page_html(document))
 
 
 def test_a_line_is_compared_however_many_take_longer(compared: Compared) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shown import with_plain_spaces
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.variants import variants
 
@@ -34,7 +35,7 @@ def test_estimates_say_what_compiling_changes_or_between_what_it_lies(study_buil
     study_builder.add("compiled", [20.0, 20.0], estimates=[an_estimate | {"compiled": changes}])
     unknown = an_estimate | {"step_ms": None, "fused_ms": [11, 12], "uncompiled_ms": [27, 28], "reason": "not followed"}
     study_builder.add("not_followed", [20.0, 20.0], estimates=[unknown])
-    page = estimate(study_builder.study())
+    page = with_plain_spaces(estimate(study_builder.study()))
     assert "With torch.compile" in page
     assert "3 graphs" in page
     assert "4,321" in page

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from report.conftest import BASE, ratio, traced
+from shown import with_plain_spaces
 from steptrace.findings.recommended import recommended
 from steptrace.report.charts.scale import Scale
 from steptrace.report.page.findings import device_of_study
@@ -174,7 +175,7 @@ def test_beside_syncs_stand_operators_or_where_a_gpu_ran_how_busy_it_was(study_b
     assert re.findall(r'class="num used"[^>]*>(\d+)<', screen) == ["412", "123"]
     study_builder.add("traced", [20.0], gpu_busy_pct=45.2, nvml_util_pct=99.0)
     study_builder.add("sampled", [20.0], nvml_util_pct=98.0)
-    screen = str(first_screen(study_builder.study()))
+    screen = with_plain_spaces(first_screen(study_builder.study()))
     assert ">GPU busy</th>" in screen
     assert re.findall(r'class="num used"[^>]*>([\d.]+ %)', screen) == ["45 %", "98 %"]
     assert screen.count("NVML") == 1
@@ -271,7 +272,7 @@ def test_the_section_that_tells_variants_apart_has_a_column_first_where_the_step
     study_builder.comparison["baseline"] = "base"
     for name, sections in (("base", {"calc loss": 3.0, "forward": 8.0}), ("fused", {"calc loss": 0.5, "forward": 8.0})):
         study_builder.add(name, [30.0, 30.1], ratio=BASE if name == "base" else None, synced_sections_ms=sections)
-    screen = first_screen(study_builder.study())
+    screen = with_plain_spaces(first_screen(study_builder.study()))
     heads = re.findall(r"<th[^>]*>(.*?)</th>", screen, re.DOTALL)
     positions = [index for index, head in enumerate(heads) if "calc loss" in head]
     assert positions == [1]

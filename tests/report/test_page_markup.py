@@ -6,10 +6,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from steptrace import report
 from steptrace.report import diff, notebook, results  # noqa: F401  (with them all kinds of documents are there)
 from steptrace.report.page.markup import definitions, inline_code, page
+from steptrace.report.page.table import text_table
 
 
 def test_the_policy_names_the_script_that_is_there():
@@ -59,6 +61,13 @@ def test_a_long_name_within_a_sentence_may_break_after_its_parts(name, parts):
 def test_no_line_ends_between_a_figure_and_its_unit():
     shown = inline_code("7.8 % of 4.43 ms, 24.8 GB/s, 3 MiB and 2 syncs")
     assert shown.replace("\N{NO-BREAK SPACE}", "_") == "7.8_% of 4.43_ms, 24.8_GB/s, 3_MiB and 2 syncs"
+
+
+def test_nor_in_a_table_and_tags_and_code_stay_as_they_are():
+    cells = ("now: 75 % of <3 ms", Markup('<i title="1 ms">2 s</i> <code>sleep 3 s</code>'), "4 ms")
+    shown = text_table(("a", "b", "c"), [cells]).replace("\N{NO-BREAK SPACE}", "_")
+    assert "now: 75_% of &lt;3_ms" in shown
+    assert '<i title="1 ms">2_s</i> <code>sleep 3 s</code>' in shown
 
 
 def test_code_with_spaces_is_one_piece_of_code_and_no_box_begins_within_it():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from documents import fill
 from figures import figures_in
 from report.conftest import BASE, ratio, traced
-from shown import Page
+from shown import Page, with_plain_spaces
 from steptrace.documents.finding import Finding
 from steptrace.documents.variant import Equivalence
 from steptrace.format import capitalised
@@ -57,7 +57,7 @@ def test_means_stand_where_means_are_compared(study_builder):
     study = load_study(path)
     cells = row(sections.variants(study), "one")
     assert (cells["Step time"], cells["95 % interval"]) == ("40.0 ms", "39.0 to 41.0 ms")
-    of_runs = sections.provenance(study, path)
+    of_runs = with_plain_spaces(sections.provenance(study, path))
     assert "<th>Mean</th>" in re.sub(r"<th [^>]*>", "<th>", of_runs)
     assert "39.5 ms" in of_runs
     assert "Median" not in of_runs

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from builders import TraceBuilder, training_step
 from documents import an_estimate, fill
 from figures import figures_in
-from shown import Page
+from shown import Page, with_plain_spaces
 from steptrace.analysis import summarize
 from steptrace.documents.base import Document, columns_of, is_described
 from steptrace.documents.communication import ExpectedBy
@@ -257,10 +257,10 @@ def test_a_trace_whose_syncs_are_all_explicit_says_so(kinds, explicit):
 def test_a_sum_over_steps_is_shown_per_step():
     """Of three steps the page has a third of what summary.json has, as its heading says."""
     rows = [fill(LineTime, {"file": "train.py", "line": 7, "device_ns": 118_000_000})]
-    shown = listing(rows, ("device_ns",), steps=3).html
+    shown = with_plain_spaces(listing(rows, ("device_ns",), steps=3).html)
     assert "GPU time per step" in shown
     assert "39.3 ms" in shown
-    assert "118 ms" in listing(rows, ("device_ns",)).html
+    assert "118 ms" in with_plain_spaces(listing(rows, ("device_ns",)).html)
 
 
 def test_one_trace_tells_where_its_time_goes():

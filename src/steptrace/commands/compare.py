@@ -1,17 +1,20 @@
 """`steptrace compare`: one study's results from several machines, versions or dates."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from steptrace import format as fmt
 from steptrace.commands.console import show, writing_to
 from steptrace.errors import ConfigError, RecordError
 from steptrace.exit_codes import ExitCode
-from steptrace.format import columns, without_backticks
 from steptrace.output_folder import OutputFolder
+from steptrace.words.lines import SCREEN, rows_shown
 
 if TYPE_CHECKING:
     from steptrace.documents.comparison import ComparedResults, Comparison
+    from steptrace.report.results import Part
 
 _WRITES: Final = ("compare.json", "compare.md", "compare.html")
 
@@ -49,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             write(folder.file("compare.json"), compared)
             write_text(folder.file("compare.md"), pages.markdown(compared))
             write_text(folder.file("compare.html"), pages.page_html(compared))
-    page = [] if arguments.out is None else [str(arguments.out / "compare.html")]
-    show(arguments, compared, "\n".join([_text(compared), *page]))
+    show(arguments, compared, _text(compared, arguments.out))
     return ExitCode.DONE
 
 
@@ -86,13 +88,38 @@ def runs_in(folder: Path) -> str | None:
     return None
 
 
-def _text(compared: "ComparedResults") -> str:
+def _text(compared: "ComparedResults", out: Path | None) -> str:
+    """The result on a screen: all step times, the last change and those before it that fit, and the page."""
     from steptrace.report.results import sections
 
+    results, *changes = sections(compared)
+    free = SCREEN - 2  # the last two lines say what is left out, and name the page
+    # The first change that is shown: with it and all later ones, a row of each table fits.
+    begin = next((n for n in range(len(changes)) if len(_lines([results, *changes[n:]], 0)) <= free), len(changes) - 1)
+    parts = [results, *changes[begin:]]
+    without_rows = len(_lines(parts, 0)) - sum(min(rows, 1) for rows in _numbers_of_rows(parts))
+    lines = _lines(parts, free - without_rows)
+    rows_left = without_rows + sum(_numbers_of_rows(parts)) - len(lines)
+    left_out = [fmt.plural(number, what) for number, what in ((rows_left, "row"), (begin, "earlier change")) if number]
+    if left_out:
+        has_all = "--out DIR writes a page with all" if out is None else "the page has all"
+        lines.append(f"Left out: {fmt.enumeration(left_out)}; {has_all}.")
+    return "\n".join([*lines, *([] if out is None else [str(out / "compare.html")])])
+
+
+def _numbers_of_rows(parts: "Sequence[Part]") -> list[int]:
+    return [len(rows) for _, _, tables in parts for _, _, rows in tables]
+
+
+def _lines(parts: "Sequence[Part]", free: int) -> list[str]:
+    """The parts as lines, their tables with as many rows as fit in `free` lines, but one at least."""
+    shown = iter(rows_shown(_numbers_of_rows(parts), free))
     lines = []
-    for title, notes, tables in sections(compared):
-        lines += [title, *(without_backticks(note) for note in notes), ""]
+    for title, notes, tables in parts:
+        lines += [title, *(fmt.without_backticks(note) for note in notes), ""]
         for heading, head, rows in tables:
-            lines += [heading] if heading else []
-            lines += [*columns(head, rows), ""]
-    return "\n".join(lines[:-1])
+            number = next(shown)
+            of_all = "" if number == len(rows) else f", {number} of {len(rows)} rows"
+            lines += [f"{heading}{of_all}"] if heading else []
+            lines += [*fmt.columns(head, rows[:number]), ""]
+    return lines[:-1]

@@ -17,6 +17,7 @@ from steptrace.report.page.table import text_table
 from steptrace.report.page.waterfall import PartChange, waterfall_figure
 from steptrace.report.study.syncs import changed
 from steptrace.words.estimate import step_words
+from steptrace.words.lines import SCREEN, rows_shown
 
 #: The largest multiple that is shown: beyond it the two figures say more.
 _MOST_TIMES: Final = 20
@@ -135,19 +136,29 @@ def _pair(pair: Pair | None, unit: str | None) -> str:
 
 
 def in_words(diff: Diff) -> str:
-    """The diff as lines for a terminal: the cause, the step's parts, and of each topic the largest changes."""
+    """The diff as lines for a terminal: the cause, the step's parts, and of each topic the largest changes.
+
+    With the name of the page, which the command adds, they fill a screen at most.
+    """
     notes = [*(fmt.without_backticks(note) for note in measured_notes(diff)), *diff.notes]
     lines = [f"A: {_side(diff.a)}", f"B: {_side(diff.b)}", diff.cause, *(f"note: {note}" for note in notes)]
     in_all = [*measured_rows(diff), *totals(diff)]
     width = max((len(name) for name, _ in in_all), default=0)
     lines += [f"  {name:{width}}  {words}" for name, words in in_all]
-    for topic, heading, head, rows in topics(diff)[: len(TOPICS)]:
+    compared = topics(diff)[: len(TOPICS)]
+    # A line of each topic is its heading; the last two lines say where the rest is, and name the page.
+    free = SCREEN - len(lines) - len(compared) - 2
+    shown = rows_shown([min(len(rows), _MOST_LINES) for _, _, _, rows in compared], free)
+    for (topic, heading, head, rows), number in zip(compared, shown, strict=True):
         if topic in diff.not_measured:
             lines.append(f"{heading.lower()}: not measured (needs {_needs(topic)} on both sides)")
         else:
             figures = f" ({', '.join(map(_inside, head))})" if head else ""
-            lines.append(f"{heading.lower()}, per {_unit(diff)}: {fmt.plural(len(rows), 'change')}{figures}")
-            lines += [f"  {'; '.join(filter(None, _named(row)))}: {', '.join(c)}" for row, c in rows[:_MOST_LINES]]
+            largest = f", the {number} largest" if number < len(rows) else ""
+            lines.append(f"{heading.lower()}, per {_unit(diff)}: {fmt.plural(len(rows), 'change')}{largest}{figures}")
+            lines += [f"  {'; '.join(filter(None, _named(row)))}: {', '.join(c)}" for row, c in rows[:number]]
+    if any(number < len(rows) for (_, _, _, rows), number in zip(compared, shown, strict=True)):
+        lines.append("All changes are in diff.json, more of them on the page.")
     return "\n".join(lines)
 
 

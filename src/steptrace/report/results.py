@@ -1,5 +1,6 @@
 """The page, the Markdown and the text of `steptrace compare`: several results of one study."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
@@ -7,7 +8,9 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Change, ComparedResults, VariantChange
 from steptrace.markdown import clean, table
+from steptrace.report.charts.cells import Interval, interval_cell
 from steptrace.report.charts.lines import Series, lines, measured_point, scale_of
+from steptrace.report.charts.scale import Scale
 from steptrace.report.page.markup import breakable, definitions, page, render
 from steptrace.report.page.section import Explained, note, section, subheading, wide_picture
 from steptrace.report.page.table import text_table
@@ -15,10 +18,12 @@ from steptrace.words.results import NOT_COMPARED, change_note_text
 
 #: A table: its heading, the names of its columns, its rows.
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
-#: With at least this number of results, step times are drawn over the results.
-_FEWEST_FOR_CHART: Final = 3
+#: A part of the result: its heading, sentences, tables.
+Part = tuple[str, list[str], list[Table]]
 #: The most changes from one result to the next that the top of the page names, the last ones.
 _MOST_CHANGES: Final = 3
+#: The most rows of the picture of two results, those that changed most.
+_MOST_RATIOS: Final = 12
 #: Lines of the chart, and letters of a result's name below it.
 _MOST_LINES: Final = 8
 _LONGEST_COLUMN: Final = 18
@@ -56,7 +61,7 @@ def _with_ratio(variant: VariantChange) -> str:
     return f"`{fmt.variant(variant.name)}` ({by}, {fmt.ratio_interval(ratio.low, ratio.high)})"
 
 
-def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table]]]:
+def sections(compared: ComparedResults) -> list[Part]:
     """The parts of the page: a heading, sentences, tables. The first has all step times, then one a change."""
     names_of = short_names([result.file for result in compared.results])
     rows = [
@@ -66,7 +71,7 @@ def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table
     names = dict.fromkeys(name for result in compared.results for name, times in result.step_ms.items() if times)
     machines: Table = ("", ("Result", "Measured", "Machine"), rows)
     times = _steps(compared, names_of, list(names))
-    parts: list[tuple[str, list[str], list[Table]]] = [("Results", [], [machines, times])]
+    parts: list[Part] = [("Results", [], [machines, times])]
     for number, change in enumerate(compared.changes):
         title = f"From {names_of[number]} to {names_of[number + 1]}"
         others = [change_note_text(note) for note in change.remarks if note.code not in NOT_COMPARED]
@@ -119,9 +124,9 @@ def column_names(compared: ComparedResults) -> list[str]:
 
 
 def chart(compared: ComparedResults) -> Explained:
-    """The step times over the results, a line a variant; nothing with fewer than three results."""
-    if len(compared.results) < _FEWEST_FOR_CHART:
-        return Explained("")
+    """The step times over the results, a line a variant; of two results a row a variant with the ratio of its times."""
+    if len(compared.changes) == 1:
+        return _ratios_of_two(compared.changes[0])
     names = dict.fromkeys(name for result in compared.results for name, times in result.step_ms.items() if times)
     series = [
         Series(fmt.variant(name), [measured_point(result.step_ms.get(name)) for result in compared.results])
@@ -133,6 +138,27 @@ def chart(compared: ComparedResults) -> Explained:
     caption = f"{len(names) - _MOST_LINES} more variants are in the table." if len(names) > _MOST_LINES else ""
     drawn = lines(column_names(compared), series, scale, "Step time of each variant in each result.")
     return wide_picture(drawn, "Step times, with their intervals", caption)
+
+
+def _ratios_of_two(change: Change) -> Explained:
+    """The ratio of step times of each variant with its interval, on one scale, beside a line at 1."""
+    ratios = {v.name: v.ratio for v in change.variants if v.ratio is not None}
+    if not ratios:
+        return Explained("")
+    largest = set(sorted(ratios, key=lambda name: -abs(math.log(ratios[name].value)))[:_MOST_RATIOS])
+    more = len(ratios) - len(largest)
+    scale = Scale.showing([1.0, *(end for r in ratios.values() for end in (r.value, r.low, r.high) if end)])
+    rows = []
+    for variant in change.variants:
+        words, interval, verdict = _ratio(variant)
+        if variant.name in largest and (ratio := variant.ratio) is not None:
+            ends = None if ratio.low is None or ratio.high is None else (ratio.low, ratio.high)
+            alt = f"{fmt.variant(variant.name)}: {words}, {interval}"
+            drawn = interval_cell(scale, Interval(ratio.value, ends), 1.0, "measured", alt)
+            rows.append([breakable(fmt.variant(variant.name)), drawn, words, verdict])
+    shown = text_table(("Variant", "Before / now: right of the line is faster now", "Ratio", "Now"), rows)
+    below = f"The {fmt.plural(more, 'other variant')} changed less." if more else ""
+    return wide_picture(shown, "Step times before, over step times now, with their intervals", below)
 
 
 def _alike(paths: Sequence[Sequence[str]]) -> int:

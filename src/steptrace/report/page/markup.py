@@ -45,6 +45,7 @@ _FILE_LINE = re.compile(r"(?<=[.>])\w+:\d+(?![\w:])")
 _UNBROKEN = r'<span class="nowrap">\g<0></span>'
 #: The space between a figure and its unit, or its sign of percent: a line must not end there.
 _BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|(?:[mµn]?s|h|min|B|[KMGT]i?B|[KMGT]?B/s|TFLOP/s)\b))")
+_TAG_OR_CODE: Final = re.compile(r"(<code\b.*?</code>|<[^>]*>)", re.DOTALL)
 
 
 class Html(Markup):
@@ -67,6 +68,13 @@ def inline_code(text: str) -> Markup:
     parts[::2] = [_BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", part) for part in parts[::2]]
     shown = "`".join(parts)
     return Markup(_FILE_LINE.sub(_UNBROKEN, _BACKTICKS.sub(r"<code>\1</code>", shown)))
+
+
+def with_units(text: str) -> Markup:
+    """A text, or a piece of HTML, whose figures stay on one line with their units; tags and code stay as they are."""
+    parts = _TAG_OR_CODE.split(str(escape(text)))
+    parts[::2] = [_BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", part) for part in parts[::2]]
+    return Markup("".join(parts))
 
 
 def _with_breaks(name: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from markupsafe import Markup
 
 from steptrace import format as fmt
-from steptrace.report.page.markup import Html, render
+from steptrace.report.page.markup import Html, render, with_units
 
 NOT_MEASURED_CELL: Final = Html('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
 
@@ -144,7 +144,7 @@ def table(
     """
     shown = [
         _ShownRow(
-            name=name.text,
+            name=with_units(name.text),
             cells=[_shown(cell, head) for cell, head in zip(cells, heads[1:], strict=True)],
             attributes={"id": id_ or None, "class": row_look or None},
         )
@@ -163,7 +163,7 @@ def table(
 def _shown(cell: Cell, head: Head) -> _ShownCell:
     """The HTML of a cell: a number carries its sort key, and a share is drawn as a bar."""
     if not head.number:
-        return _ShownCell(cell.text, {"class": head.classes, "data-label": head.label})
+        return _ShownCell(with_units(cell.text), {"class": head.classes, "data-label": head.label})
     classes = head.classes if cell.share is None else f"{head.classes} bar"
     bar = None if cell.share is None else f"--share: {fmt.fraction(cell.share)}"
     attributes = {"class": classes, "data-label": head.label, "data-sort": cell.sort, "style": bar}
