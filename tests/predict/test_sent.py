@@ -1,5 +1,6 @@
 """Tensors on the GPU that a program sends to another process."""
 
+import io
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
@@ -21,6 +22,27 @@ def test_both_processes_see_the_same_memory_and_nobody_waits():
         assert syncs.total == 0
         assert (part.device, part.is_shared()) == (torch.device("cuda", 0), True)
         assert values.tolist() == [0.0, 5, 5, 0]
+
+
+def test_memory_that_the_program_has_asked_for_is_shared_too():
+    with predict_syncs():
+        values = torch.zeros(4, device="cuda")
+        storage = values.untyped_storage()
+        received(values).fill_(5)
+        assert (values.tolist(), storage.device.type) == ([5.0] * 4, "cuda")
+        with pytest.raises(RuntimeError, match="Cannot pickle CUDA storage"):
+            ForkingPickler.dumps(storage)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_a_sparse_tensor_arrives_as_one(layout):
+    with predict_syncs():
+        sent = torch.eye(2, device="cuda").to_sparse(layout=layout)
+        torch.save(sent, io.BytesIO())
+        arrived = received(sent)
+        assert (arrived.layout, arrived.device.type) == (layout, "cuda")
+        assert arrived.to_dense().tolist() == [[1.0, 0], [0, 1]]
 
 
 def test_a_module_arrives_with_its_parameters():
