@@ -334,6 +334,13 @@ def test_products_of_whole_numbers_are_faster_than_those_in_16_bit_and_not_teste
     ("name", "kind"),
     [
         ("linalg_cross", "elementwise"),
+        ("addmm_", "product"),
+        ("addmv_", "product"),
+        ("baddbmm_", "batched product"),
+        ("addbmm_", "batched product"),
+        ("_weight_int8pack_mm", "product"),
+        ("_scaled_mm_v2", "product"),
+        ("_cslt_sparse_mm", "not covered"),
         ("_thnn_fused_lstm_cell", "elementwise"),
         ("adaptive_max_pool2d", "pooling"),
         ("_adaptive_avg_pool3d_backward", "pooling backward"),

@@ -42,6 +42,7 @@ def followed(code: str) -> tuple[OperatorCalls, ...]:
     [
         ("x.topk(3)", 2),
         ("torch.allclose(x[:0], x[:0])", 2),
+        ("m.addbmm_(torch.ones(3, 4, 4, device='cuda'), torch.ones(3, 4, 4, device='cuda'))", 5),  # with the ones
         ("m.to_sparse_bsr((2, 2))", 16),
         ("m.to_sparse_bsc((2, 2))", 19),
         ("torch.linalg.eigvals(m)", 11),

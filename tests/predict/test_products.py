@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from steptrace.estimate.work import kernels_of
 from steptrace.predict import predict_syncs
 
 
@@ -82,6 +83,20 @@ def test_a_large_product_has_no_values_and_no_zeros():
             2 * 8 * 32 * 16,
         ),
         ("addbmm", lambda: torch.addbmm(_of(8, 16), _of(4, 8, 32), _of(4, 32, 16)), 2 * 4 * 8 * 32 * 16),
+        ("addbmm_", lambda: _of(8, 16).addbmm_(_of(4, 8, 32), _of(4, 32, 16)), 2 * 4 * 8 * 32 * 16),
+        ("addmm_", lambda: _of(8, 16).addmm_(_of(8, 32), _of(32, 16)), 2 * 8 * 32 * 16),
+        ("addmv_", lambda: _of(64).addmv_(_of(64, 32), _of(32)), 2 * 64 * 32),
+        ("baddbmm_", lambda: _of(4, 8, 16).baddbmm_(_of(4, 8, 32), _of(4, 32, 16)), 2 * 4 * 8 * 32 * 16),
+        (
+            "_weight_int8pack_mm",
+            lambda: torch._weight_int8pack_mm(_half(32, 64), _of(16, 64).to(torch.int8), _half(16)),
+            2 * 32 * 64 * 16,
+        ),
+        # Groups of rows, of terms of the sums, of columns, and of matrices.
+        ("_grouped_mm", lambda: torch._grouped_mm(_half(32, 64), _half(4, 64, 16), offs=_ends(32)), 2 * 32 * 64 * 16),
+        ("_grouped_mm", lambda: torch._grouped_mm(_half(32, 64), _half(64, 16), offs=_ends(64)), 2 * 32 * 64 * 16),
+        ("_grouped_mm", lambda: torch._grouped_mm(_half(4, 32, 64), _half(64, 32), offs=_ends(32)), 2 * 32 * 64 * 32),
+        ("_grouped_mm", lambda: torch._grouped_mm(_half(4, 32, 64), _half(4, 64, 16)), 2 * 4 * 32 * 64 * 16),
         ("mv", lambda: _of(64, 32) @ _of(32), 2 * 64 * 32),
         ("addmv", lambda: torch.addmv(_of(64), _of(64, 32), _of(32)), 2 * 64 * 32),
         ("dot", lambda: torch.dot(_of(64), _of(64)), 2 * 64),
@@ -94,5 +109,23 @@ def test_products_that_pytorch_does_not_count_are_counted(operator, program, flo
     assert counted[operator] == flop
 
 
+def test_each_pass_of_a_grouped_product_multiplies_as_often():
+    with predict_syncs() as syncs:
+        rows, weights = _half(32, 64).requires_grad_(), _half(4, 64, 16).requires_grad_()
+        torch._grouped_mm(rows, weights, offs=_ends(32)).float().square().sum().backward()
+        kernels = [kernel for call in syncs.operators for kernel in kernels_of(call) for _ in range(call.calls)]
+    products = [(kernel.flop, kernel.format) for kernel in kernels if kernel.kind == "product"]
+    assert products == [(2 * 32 * 64 * 16, "16")] * 3
+
+
 def _of(*shape: int) -> torch.Tensor:
     return torch.ones(shape, device="cuda")
+
+
+def _half(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, device="cuda", dtype=torch.bfloat16)
+
+
+def _ends(count: int) -> torch.Tensor:
+    """The ends of four groups of the same size."""
+    return torch.tensor([count // 4 * group for group in (1, 2, 3, 4)], dtype=torch.int32).to("cuda")

@@ -27,8 +27,10 @@ _LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}
 #: nothing is selected. For a device other than CUDA's own, PyTorch adds up in a wider type in the other, and casts.
 _NOT_ON_DEVICE = {"x.repeat_interleave(i)": 1, "back(lambda t: t.renorm(2, 0, 1.0), (4, 4))": 1}
 #: Launches of the device alone. Estimates assume cuDNN, where a convolution is one kernel. Without it, PyTorch fills
-#: the result, and unfolds and multiplies each image by itself.
+#: the result, and unfolds and multiplies each image by itself. A sparse tensor by coordinates is copied to be
+#: transposed, which for any other tensor is a view.
 _NOT_ESTIMATED = {
+    "sp().t()": 6,
     "with torch.backends.cudnn.flags(enabled=False): F.conv2d(img, torch.zeros(3, 3, 3, 3, device=d))": 4,
 }
 NAMES = [name for name, program in programs.PROGRAMS.items() if programs.available(program.needs)]

@@ -25,7 +25,7 @@ OPERATORS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("opera
 _PRODUCTS: Final = frozenset(OPERATORS["product"]["names"])
 #: The product of 8-bit whole numbers.
 _WHOLE_PRODUCT: Final = "_int_mm"
-_BATCHED: Final = frozenset(("bmm", "baddbmm", "addbmm"))
+_BATCHED: Final = frozenset(("bmm", "baddbmm", "baddbmm_", "addbmm", "addbmm_"))
 _CONVOLUTIONS: Final = frozenset(OPERATORS["convolution"]["names"])
 _ATTENTION: Final = tuple(OPERATORS["attention"]["starts"])
 _BY_WARPS: Final = tuple(OPERATORS["attention"]["by_warps"])

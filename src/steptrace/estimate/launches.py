@@ -350,6 +350,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     **dict.fromkeys(("_fft_c2c", "_fft_c2r", "_fft_r2c"), _spectral),
     "_trilinear": _trilinear,
     "addbmm": lambda call: 1 + call.inputs[1].shape[0] if len(call.inputs) > 1 else 1,
+    "addbmm_": lambda call: call.inputs[1].shape[0] if len(call.inputs) > 1 else 1,
     "copy_": _copy,
     "_to_copy": _copy,
 }

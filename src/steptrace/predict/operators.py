@@ -31,6 +31,8 @@ _NESTED: Final = (list, tuple)
 FUSED: Final = ("_fused_rms_norm", "mish_backward", "silu_backward")
 #: Operations of a recurrent layer per value of its matrices and row of its input, which PyTorch does not count.
 _OF_RECURRENT: Final = {"_cudnn_rnn": 2, "_cudnn_rnn_backward": 4}
+#: Dimensions of a tensor with one matrix for each group.
+_WITH_GROUPS: Final = 3
 _ROWS: Final = ("crow_indices", "col_indices", "values")
 _COLUMNS: Final = ("ccol_indices", "row_indices", "values")
 #: By layout, the functions that return the tensors of which a sparse tensor consists.
@@ -141,6 +143,19 @@ def _flop_of_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
     return 2 * a.numel() * b.shape[-1]
 
 
+def _flop_of_groups(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    """A product for each group: rows, columns or the terms of the sums are divided among the groups, unless both sides
+    have a dimension for them.
+    """
+    groups = a.shape[0] if a.dim() == b.dim() == _WITH_GROUPS else 1
+    return int(2 * groups * math.prod(a.shape[-2:]) * b.shape[-1])
+
+
+def _flop_of_packed_product(columns: int, a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    """Weights of whole numbers, of which each row of the packed tensor holds so many columns."""
+    return 2 * a.numel() * b.shape[0] * columns
+
+
 def _flop_of_added_product(_: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -> int:
     return _flop_of_product(a, b)
 
@@ -174,10 +189,20 @@ def _flop_of_trilinear(*arguments: Any, **_: Any) -> int:
 _FLOP: Final[Mapping[str, Any]] = {
     "_addmm_activation": _flop_of_added_product,
     "_euclidean_dist": _flop_of_distances,
+    "_grouped_mm": _flop_of_groups,
     "_int_mm": _flop_of_product,
+    "_scaled_grouped_mm": _flop_of_groups,
+    "_scaled_grouped_mm_v2": _flop_of_groups,
+    "_scaled_mm_v2": _flop_of_product,
     "_trilinear": _flop_of_trilinear,
+    "_weight_int4pack_mm": partial(_flop_of_packed_product, 8),
+    "_weight_int8pack_mm": partial(_flop_of_packed_product, 1),
     "addbmm": _flop_of_added_product,
+    "addbmm_": _flop_of_added_product,
+    "addmm_": _flop_of_added_product,
     "addmv": _flop_of_added_vector,
+    "addmv_": _flop_of_added_vector,
+    "baddbmm_": _flop_of_added_product,
     "convolution_backward": _flop_of_convolution_backward,
     "dot": _flop_of_vectors,
     "mv": _flop_of_vectors,
