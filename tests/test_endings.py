@@ -105,7 +105,7 @@ def test_names_that_are_no_text_can_be_read_and_written(
         "    assert main(['diff', '--out', './' + name, '--', name + '.json', name + '.json']) == 0, name\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *names], cwd=tmp_path, capture_output=True, check=False, timeout=300
+        [sys.executable, "-c", script, *names], cwd=tmp_path, capture_output=True, check=False, timeout=1500
     )
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / name / "report.html").is_file() for name in names)
@@ -125,7 +125,7 @@ def test_with_standard_error_closed_errors_are_not_printed_on_standard_output(
 ) -> None:
     command = f'exec "{sys.executable}" -m steptrace.cli "$@" 2>&-'
     done = subprocess.run(
-        ["sh", "-c", command, "sh", *arguments], cwd=tmp_path, stdout=subprocess.PIPE, check=False, timeout=120
+        ["sh", "-c", command, "sh", *arguments], cwd=tmp_path, stdout=subprocess.PIPE, check=False, timeout=1500
     )
     assert (done.returncode, done.stdout) == (2, b"")
     assert list(tmp_path.iterdir()) == []
@@ -137,7 +137,7 @@ def test_an_interrupted_command_says_so_in_one_line(tmp_path: Path) -> None:
         "doctor.run = lambda _: os.kill(os.getpid(), signal.SIGINT) or 0\n"
         "sys.exit(cli.main(['doctor']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=False, timeout=1500)
     assert (done.returncode, done.stderr) == (128 + signal.SIGINT, b"steptrace: error: interrupted\n")
 
 

@@ -113,7 +113,7 @@ def _run(program: Path, *arguments: object, optimised: bool = False) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1500,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

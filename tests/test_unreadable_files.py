@@ -24,8 +24,6 @@ from steptrace.snapshot.read import read_snapshot
 from steptrace.tasks import Task
 from steptrace.workflow.made import state_of
 
-pytestmark = pytest.mark.timeout(120)
-
 #: More than any reader descends to.
 DEEP = 200_000
 

@@ -28,7 +28,7 @@ def job(script: str, *arguments: str, **environment: str) -> "subprocess.Complet
     command = [sys.executable, "-m", "steptrace.workflow.job", TASK.name, "--log", "a.log"]
     command += ["--", "script.py", *arguments]
     return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=1500
     )
 
 

@@ -140,7 +140,6 @@ def test_a_damaged_request_does_not_keep_a_rank_from_starting(rank_1: Listener, 
     again.close()
 
 
-@pytest.mark.timeout(60)
 def test_a_named_pipe_in_place_of_a_request_does_not_stop_a_rank(rank_1: Listener, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ALL_RANKS_FILE)
     rank_1.step()

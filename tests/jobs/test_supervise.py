@@ -261,7 +261,7 @@ def test_a_long_wait_for_a_device_is_mentioned(out, locks):
         waiting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert f"{out} has waited" in waiting.stderr.readline()
         assert not out.exists()
-    waiting.communicate(timeout=300)
+    waiting.communicate(timeout=1500)
     assert read_status(out).status == "ok"
 
 

@@ -86,7 +86,7 @@ def checking():
 
 def test_a_forked_check_gives_what_any_other_does(config_of):
     config = config_of("Loss")
-    assert start(config, "forked/equivalence").wait(600) == 0
+    assert start(config, "forked/equivalence").wait(1500) == 0
     assert read_status(Path("forked/equivalence")).status == "ok", Path("forked/equivalence/train.log").read_text()
     assert "forked.preload" in Path("checks.txt").read_text()
     command = [sys.executable, "-m", "steptrace.equivalence.main", "--config", config, "--reference", config]
@@ -98,7 +98,7 @@ def test_a_forked_check_gives_what_any_other_does(config_of):
 
 def test_one_that_fails_does_not_harm_the_next(config_of):
     job = start(config_of("Lost"), "lost/equivalence", config_of("Loss"), "whole/equivalence")
-    assert job.wait(600) == 0
+    assert job.wait(1500) == 0
     status = read_status(Path("lost/equivalence"))
     assert (status.status, status.exit_code) == ("failed", 2)
     assert "own_losses.Lost" in status.error
@@ -108,7 +108,7 @@ def test_one_that_fails_does_not_harm_the_next(config_of):
 def test_one_that_a_signal_ends(config_of):
     job = start(config_of("Endless"), "check/equivalence")
     checking().send_signal(signal.SIGKILL)
-    assert job.wait(60) == 0
+    assert job.wait(1500) == 0
     assert (read_status(Path("check/equivalence")).status, read_status(Path("check/equivalence")).signal) == (
         "killed",
         9,
@@ -120,7 +120,7 @@ def test_it_ends_with_its_job(config_of, number):
     job = start(config_of("Endless"), "check/equivalence")
     process = checking()
     job.send_signal(number)
-    assert job.wait(60) != 0
+    assert job.wait(1500) != 0
     wait_for(lambda: gone(process.pid))
     assert not Path("check/equivalence/status.json").exists()
 

@@ -59,7 +59,7 @@ def test_launches_are_remarks_in_each_phase(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     command = [sys.executable, "-m", "steptrace", "predict", "--json", "--", sys.executable, str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     prediction = json.loads(done.stdout)
     launches = [place for place in prediction["unknown"] if place["op"] == "triton::doubled"]

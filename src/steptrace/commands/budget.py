@@ -1,7 +1,8 @@
 """Holds the predictions of programs to budgets: `--budget` with `--allow`, `--breaks`, `--recompilations`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from steptrace.commands.follow import FollowedProgram
 from steptrace.compare.allowed import over_budget, unfollowed, unnamed, useless
@@ -99,21 +100,15 @@ def breaks_over(followed: Sequence[FollowedProgram], most: int) -> list[OverBudg
     A program that compiles nothing, or whose code cannot be followed, breaks any budget: its graph breaks are not
     known. Breaks that PyTorch's own code asks for do not count.
     """
-    over: list[OverBudget] = []
-    for program in followed:
-        if program.prediction is None:
-            continue
-        compiled = program.prediction.followed.compiled
-        if compiled is None:
-            over.append(NothingCompiled(program.shown, "--breaks"))
-            continue
-        unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS)
-        breaks = _breaks(compiled)
-        if unknown:
-            over.append(UnknownBreaks(program.shown, unknown, breaks))
-        elif len(breaks) > most:
-            over.append(TooManyBreaks(program.shown, most, breaks))
-    return over
+    return _compiled_over(followed, "--breaks", partial(_over_breaks, most))
+
+
+def _over_breaks(most: int, program: str, compiled: CompiledStep) -> OverBudget | None:
+    unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS)
+    breaks = _breaks(compiled)
+    if unknown:
+        return UnknownBreaks(program, unknown, breaks)
+    return TooManyBreaks(program, most, breaks) if len(breaks) > most else None
 
 
 def recompilations_over(followed: Sequence[FollowedProgram], most: int) -> list[OverBudget]:
@@ -122,22 +117,37 @@ def recompilations_over(followed: Sequence[FollowedProgram], most: int) -> list[
     A program that compiles nothing, or whose code cannot be followed, breaks any budget. So does code that reaches
     PyTorch's limit of recompilations, as it then runs uncompiled.
     """
-    over: list[OverBudget] = []
+    return _compiled_over(followed, "--recompilations", partial(_over_recompilations, most))
+
+
+def _over_recompilations(most: int, program: str, compiled: CompiledStep) -> OverBudget | None:
+    limited = tuple(code for code in compiled.codes if code.unlowered == "kinds")
+    unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS and code not in limited)
+    if unknown:
+        return UnknownRecompilations(program, unknown)
+    if limited or compiled.recompilations > most:
+        guards = tuple(guard for code in compiled.codes for guard in code.recompilations)
+        return TooManyRecompilations(program, most, guards, limited)
+    return None
+
+
+def _compiled_over(
+    followed: Sequence[FollowedProgram], option: str, judge: Callable[[str, CompiledStep], OverBudget | None]
+) -> list[OverBudget]:
+    """What breaks a budget of compiled code; a program that compiles nothing breaks any.
+
+    Args:
+        followed: the programs; those without a prediction are passed over.
+        option: the option that sets the budget.
+        judge: says of a program's name and its compiled code what breaks the budget; None if it is kept.
+    """
+    over: list[OverBudget | None] = []
     for program in followed:
         if program.prediction is None:
             continue
         compiled = program.prediction.followed.compiled
-        if compiled is None:
-            over.append(NothingCompiled(program.shown, "--recompilations"))
-            continue
-        limited = tuple(code for code in compiled.codes if code.unlowered == "kinds")
-        unknown = tuple(code for code in compiled.codes if code.unlowered in WITHOUT_BREAKS and code not in limited)
-        if unknown:
-            over.append(UnknownRecompilations(program.shown, unknown))
-        elif limited or compiled.recompilations > most:
-            guards = tuple(guard for code in compiled.codes for guard in code.recompilations)
-            over.append(TooManyRecompilations(program.shown, most, guards, limited))
-    return over
+        over.append(NothingCompiled(program.shown, option) if compiled is None else judge(program.shown, compiled))
+    return [found for found in over if found is not None]
 
 
 def budget_answers(program: FollowedProgram, budgets: Budgets) -> list[BudgetAnswer]:
