@@ -196,6 +196,9 @@ def test_calls_of_a_runtime_that_nobody_knows_are_no_launches_without_syncs() ->
     assert (entry.critical_path, entry.absent["critical_path"]) == (None, "unknown_runtime")
     assert entry.overview is not None
     assert entry.overview.parts_ns["idle_sync"] is None
+    builder.events = [event for event in builder.events if not _is_work(event) and "Launch" not in event["name"]]
+    entry = builder.summary()  # nor where the device's work is of categories that nobody reads
+    assert (entry.device, entry.critical_path, entry.absent["critical_path"]) == (None, None, "unknown_runtime")
 
 
 def test_a_short_step_without_events_at_the_end_was_only_begun() -> None:
@@ -204,6 +207,20 @@ def test_a_short_step_without_events_at_the_end_was_only_begun() -> None:
     entry = builder.summary()
     assert [step.index for step in entry.steps] == [*range(STEPS + 1)]
     assert [check.warns for check in entry.quality.checks if check.check == "steps_with_work"] == [True]
+
+
+def test_a_step_that_an_event_of_an_earlier_one_fills_is_not_empty() -> None:
+    builder = _whole()
+    builder.label("wait", STEPS * STEP - 100, STEP)
+    builder.step(STEPS, STEPS * STEP, STEP)
+    assert len(builder.summary().steps) == STEPS + 1
+    assert len(_with_an_empty_step().summary().steps) == STEPS
+
+
+def _with_an_empty_step() -> TraceBuilder:
+    builder = _whole()
+    builder.step(STEPS, STEPS * STEP, STEP)
+    return builder
 
 
 def test_memory_sets_without_work_are_no_loss() -> None:
@@ -219,20 +236,24 @@ def test_a_single_copy_without_work_may_be_of_no_bytes() -> None:
     assert builder.summary().quality.gpu_measured
 
 
-@pytest.mark.parametrize(("silent", "kept"), [(True, [0, 1, 2]), (False, [0, 1, 2, 3, 4])])
-def test_a_long_time_without_events_is_a_gap_where_the_numbers_go_on(*, silent: bool, kept: list[int]) -> None:
-    """As of two windows in one file; an evaluation between two steps is in the trace."""
+@pytest.mark.parametrize(
+    ("between", "kept"), [("nothing", [0, 1, 2]), ("operator", [0, 1, 2, 3, 4]), ("frame", [0, 1, 2, 3, 4])]
+)
+def test_a_long_time_without_events_is_a_gap_where_the_numbers_go_on(between: str, kept: list[int]) -> None:
+    """As of two windows in one file; an evaluation between two steps, and a frame around both, are in the trace."""
     builder = TraceBuilder()
     for number in range(5):
         at = number * STEP + 20 * STEP * (number > 2)
         builder.step(number, at, STEP)
         builder.op("aten::mm", at, 500_000)
         builder.kernel(at + 5_000, at + 10_000, 700_000)
-    if not silent:
+    if between == "operator":
         builder.op("aten::evaluate", 10 * STEP, 500_000)
+    if between == "frame":
+        builder.frame("train.py(1): main", 0, 26 * STEP)
     entry = builder.summary()
     assert [step.index for step in entry.steps] == kept
-    assert bool(entry.quality.left_out) is silent
+    assert bool(entry.quality.left_out) is (between == "nothing")
 
 
 def test_steps_far_apart_as_they_always_are_have_no_gap() -> None:

@@ -66,9 +66,10 @@ _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 def _why_not_followed(trace: Trace) -> Absence | None:
     """What a path cannot be followed without: the GPU's records, and the host's launches and syncs."""
-    if trace.device is None:
-        return "gpu_records_lost" if trace.meta.records.lost else None
-    return why_calls_unknown(trace)
+    if trace.device is None and trace.meta.records.lost:
+        return "gpu_records_lost"
+    # A program without a device calls no runtime.
+    return why_calls_unknown(trace) if trace.device is not None or len(trace.launches) else None
 
 
 def why_no_path(trace: Trace) -> Absence:

@@ -261,8 +261,8 @@ def gaps_before(steps: pd.DataFrame, events: Sequence[Columns]) -> Mask:
     """A mask of the steps before which others, or records, are missing: two windows of a profiler in one file.
 
     The time in between is in no step, and need not have been recorded. Where the steps' numbers jump, it is half a step
-    or more. Where they go on, it is at least a step, ten times as long as other times between steps, and nothing
-    begins in it.
+    or more. Where they go on, it is at least a step, ten times as long as other times between steps, and no event
+    begins in it or goes on through it.
 
     Args:
         steps: the steps, in order of time.
@@ -276,10 +276,24 @@ def gaps_before(steps: pd.DataFrame, events: Sequence[Columns]) -> Mask:
         between = start[1:] - ended
         gap[1:] = (np.diff(index) != 1) & (2 * between > np.median(length))
         is_long = (between > np.median(length)) & (between > _GAP_TIMES * np.median(between))
-        for row in np.flatnonzero(is_long).tolist():
-            within = ((columns["ts"] > ended[row]) & (columns["ts"] < start[row + 1]) for columns in events)
-            gap[row + 1] |= not any(mask.any() for mask in within)
+        rows = np.flatnonzero(is_long)
+        gap[rows + 1] |= ~_has_events(ended[rows], start[rows + 1], events)
     return gap
+
+
+def _has_events(start: Ints, end: Ints, events: Sequence[Columns], *, ends: bool = False) -> Mask:
+    """Whether any event begins within each span, or goes on through all of it; with `ends` also if one ends in it.
+
+    Work of a GPU that the host launched in a step ends after it, which says nothing of the time after the step.
+    """
+    found = np.zeros(len(start), dtype=bool)
+    for columns in events if len(start) else ():
+        order = np.argsort(columns["ts"], kind="stable")
+        ts = columns["ts"][order]
+        reach = np.append(np.maximum.accumulate(columns["end"][order]), np.iinfo(np.int64).min)
+        before, until = np.searchsorted(ts, start, side="right"), np.searchsorted(ts, end, side="left")
+        found |= (until > before) | (reach[before - 1] > (start if ends else end - 1))
+    return found
 
 
 def empty_steps(steps: pd.DataFrame, begun: Ints, events: Sequence[Columns]) -> Mask:
@@ -298,9 +312,8 @@ def empty_steps(steps: pd.DataFrame, begun: Ints, events: Sequence[Columns]) -> 
     start, length = steps["ts"].to_numpy(), steps["host_dur"].to_numpy()
     end = start + length
     empty[-1] &= 2 * length[-1] > np.median(length[begun > 0])
-    for row in np.flatnonzero(empty).tolist():
-        within = ((columns["ts"] < end[row]) & (columns["end"] > start[row]) for columns in events)
-        empty[row] = not any(mask.any() for mask in within)
+    rows = np.flatnonzero(empty)
+    empty[rows] = ~_has_events(start[rows], end[rows], events, ends=True)
     return empty
 
 
