@@ -111,3 +111,21 @@ def test_training_and_gradients_take_the_usual_path():
         module = layer(32, 4).cuda()
         module(SEQUENCES.cuda()).sum().backward()
         assert not any("_addmm_activation" in call.name for call in syncs.operators)
+
+
+class OfProgram(Tensor):
+    pass
+
+
+def by_default_device(module, tensor):
+    with torch.device("cuda"):
+        return module(tensor)
+
+
+@pytest.mark.parametrize(
+    "call", [by_default_device, lambda module, tensor: module(tensor.as_subclass(OfProgram))], ids=["mode", "class"]
+)
+def test_a_mode_or_class_of_the_program_takes_the_usual_path_as_on_cuda(call):
+    with predict_syncs() as syncs, torch.no_grad():
+        call(layer(32, 4).cuda(), SEQUENCES.cuda())
+    assert not any("_addmm_activation" in call.name for call in syncs.operators)

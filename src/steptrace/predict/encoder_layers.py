@@ -23,6 +23,10 @@ _LAYER: Final = private("torch._transformer_encoder_layer_fwd")
 _SPLIT_QKV: Final[Any] = private("torch._transform_bias_rescale_qkv")
 _MASKED_SOFTMAX: Final[Any] = private("torch._masked_softmax")
 _ACTIVATED: Final[Any] = private("torch._addmm_activation")
+#: The modes that replace functions in this thread: how many there are, and the innermost one.
+_MODES: Final[Any] = private("torch._C._len_torch_function_stack")
+_POP: Final[Any] = private("torch._C._pop_torch_function_stack")
+_PUSH: Final[Any] = private("torch._C._push_on_torch_function_stack")
 #: Widths of heads that a fused kernel is asked for.
 _MULTIPLE: Final = 8
 #: An encoder asks before it makes a nested tensor of padded sequences, which the device lacks.
@@ -37,7 +41,14 @@ def replacements() -> Replacements:
 def _ours_do_not_count(asked: Callable[[Any], bool]) -> Callable[[Any], bool]:
     def has_torch_function(tensors: Any) -> bool:
         is_of_layer = sys._getframe(1).f_code is not _ENCODER
-        return asked(tensors) and not (is_of_layer and any(map(is_virtual, tensors)))
+        # A mode of the program's, such as a default device, counts as on CUDA.
+        if not is_of_layer or not any(map(is_virtual, tensors)) or _MODES() != 1:
+            return asked(tensors)
+        ours = _POP()
+        try:
+            return asked(tensors)
+        finally:
+            _PUSH(ours)
 
     return has_torch_function
 
@@ -122,6 +133,6 @@ def _layer(  # noqa: PLR0913 - torch's own
 #: The replacements of functions; none in a PyTorch that lacks one of the names.
 REPLACED: Final[dict[Any, Callable[..., Any]]] = (
     {_ATTENTION: _self_attention, _LAYER: _layer}
-    if None not in (_ATTENTION, _LAYER, _SPLIT_QKV, _MASKED_SOFTMAX, _ACTIVATED)
+    if None not in (_ATTENTION, _LAYER, _SPLIT_QKV, _MASKED_SOFTMAX, _ACTIVATED, _MODES, _POP, _PUSH)
     else {}
 )
