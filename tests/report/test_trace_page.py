@@ -270,6 +270,8 @@ def test_one_trace_tells_where_its_time_goes():
     assert (head.busy_pct, head.idle_cause, head.idle_share, head.syncs.per_step) == (70.0, "sync", 0.2, 2.0)
     assert figures_in(page.with_class("headline")[0])[:3] == [70, 20, 2]
     assert f"{part_name('idle_sync')} 20.0 %" in page.with_class("key")  # the bar below it
+    (answer,) = re.findall(r'<p class="headline[^>]*>([^<]+)', html_page)
+    assert "70\N{NO-BREAK SPACE}%" in answer  # no line ends before a unit
 
     def cells(section: str, row: int = 0, table: int = 0) -> list[str]:
         return [*page.section(section).rows(table)[row].values()]
