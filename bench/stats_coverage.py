@@ -10,9 +10,9 @@ package's own functions, from raw step times on. Per regime and number of runs t
 - any claim: share of studies of four equal variants in which any is called faster or slower (wanted: at most 5 %),
 - found: share of studies in which a true gain of 5 % (a ratio of 1.05) of one candidate is called faster.
 
-A second table shows how often such a gain is found at exactly 2 % between run medians (wanted at 5 runs: at least 85 %)
-by the number of candidates, of which one is faster. `--alternatives` shows, for three runs, what other methods would
-have covered.
+A second table shows how often such a gain is found at exactly 2 % between run medians (wanted at 5 runs: at least
+85 %), by the number of candidates. One of them is faster. `--alternatives` shows, for three runs, what other methods
+would have covered.
 """
 
 import argparse

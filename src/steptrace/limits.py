@@ -24,8 +24,8 @@ HIGH_SHARE: Final = 0.20
 #: high (the TensorFlow Profiler's thresholds).
 OVERHEAD_MODERATE: Final = 0.03
 OVERHEAD_HIGH: Final = 0.15
-#: Waiting for other ranks is told apart from transfer where collectives of which ranks were not read take at most this
-#: share of the communication: a trace's first and last collectives often lie outside another's (ours).
+#: Waiting for other ranks is told apart from transfer if at most this share of the communication belongs to collectives
+#: that some rank's trace lacks: a trace's first and last collectives often lie outside another rank's trace (ours).
 WAITING_UNKNOWN: Final = 0.05
 #: A step is host-bound where the GPU is idle for this share of it because nothing was launched: shorter GPU work hardly
 #: shortens it (ours).

@@ -69,7 +69,10 @@ def awaited_branches(followed: Sequence[FollowedProgram], allow: Sequence[str]) 
 
 
 def syncs_over(followed: Sequence[FollowedProgram], most: int, allow: Sequence[str]) -> list[OverBudget]:
-    """What breaks a budget of syncs: a program's syncs, or else its branches that were not followed to their end."""
+    """What breaks a budget of syncs.
+
+    A program breaks it by its syncs. If these are few enough, branches that were not followed to their end break it.
+    """
     over: list[OverBudget] = []
     for program in followed:
         if program.prediction is None:
@@ -87,7 +90,7 @@ def syncs_over(followed: Sequence[FollowedProgram], most: int, allow: Sequence[s
 
 
 def syncs_within(followed: Sequence[FollowedProgram], most: int, allow: Sequence[str]) -> SyncsWithinBudget:
-    """The most syncs of any program, of programs that all keep their budget."""
+    """The figures of a budget that all programs keep: the most syncs that any of them makes in a step."""
     predictions = _predictions(followed)
     counted = [_per_step(not_allowed(prediction, allow)) for prediction in predictions]
     beside = max(_per_step(prediction.sites) - count for prediction, count in zip(predictions, counted, strict=True))

@@ -124,7 +124,7 @@ def decode(content: bytes, kind: type[_Value]) -> _Value:
 
 
 def version_of(kind: type[Document]) -> int:
-    """The present version of a document; 1 of one that is mostly part of others."""
+    """The present version of a document; 1 if it declares none, as a document that is only part of others."""
     return next((int(member.default) for member in msgspec.structs.fields(kind) if member.name == VERSION_KEY), 1)
 
 

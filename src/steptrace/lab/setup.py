@@ -116,8 +116,8 @@ def assembled(
 ) -> Training:
     """The parts of a training on `device`. `batches` is called after the model is built.
 
-    All ranks start with the same weights, and share one order of samples, of which each takes its part. Later draws,
-    such as those of dropout, use `seed` + rank x `SEED_STRIDE`.
+    All ranks start with the same weights. They share one order of samples, and each rank takes its part of it. Later
+    random numbers, such as those of dropout, use `seed` + rank x `SEED_STRIDE`.
     """
     precision = NumberFormats.from_config(config.precision, device.type)
     precision.apply()

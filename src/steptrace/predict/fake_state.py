@@ -27,7 +27,7 @@ _ATOMS: Final = (type(None), bool, int, float, complex, str, bytes, type, types.
 _DEEPEST: Final = 12
 #: Parts of PyTorch whose objects hold tensors of the program, or the optimizer that does.
 _WITH_TENSORS: Final = ("torch.amp.", "torch.distributions.", "torch.nn.", "torch.optim.", "torch.utils.data.")
-#: Beginnings of the names of modules whose objects hold none of the program's tensors, but for `_WITH_TENSORS`.
+#: Beginnings of the names of modules whose objects hold none of the program's tensors, except those in `_WITH_TENSORS`.
 OF_NO_PROGRAM: Final = (
     "torch.",
     "steptrace.",

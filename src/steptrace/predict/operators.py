@@ -152,7 +152,7 @@ def _flop_of_groups(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
 
 
 def _flop_of_packed_product(columns: int, a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
-    """Weights of whole numbers, of which each row of the packed tensor holds so many columns."""
+    """FLOP of a product with packed integer weights; a row of the packed tensor holds `columns` columns."""
     return 2 * a.numel() * b.shape[0] * columns
 
 

@@ -103,7 +103,7 @@ def recompiled_in_words(guard: Recompiled) -> str:
 
 
 def guard_in_words(guard: str) -> str:
-    """That a guard has failed, with its text as PyTorch writes it."""
+    """The clause that a guard has failed, with the guard as PyTorch writes it."""
     return f"the guard `{on_one_line(guard)}` failed"
 
 
@@ -118,7 +118,7 @@ def change_in_words(
 
 
 def on_one_line(text: str) -> str:
-    """A text of the program, short."""
+    """A text of the program on one line, and clipped."""
     return fmt.clipped(" ".join(text.split()), _LONGEST)
 
 
@@ -156,7 +156,7 @@ def compiled_estimate_lines(name: str, estimate: Estimate) -> list[str]:
 
 
 def compiled_words(estimate: Estimate) -> str | None:
-    """What compiled code changes in a step, for a table; None of a step without any."""
+    """What compiled code changes in a step, for a table; None if the step has none."""
     compiled = estimate.compiled
     if compiled is not None:
         launches = f"{fmt.count(compiled.launches)} launches, uncompiled {fmt.count(compiled.launches_uncompiled)}"

@@ -8,8 +8,8 @@ Against the definition in `giou_losses.py`, the listings differ in three ways:
 - the result is the mean GIoU and not 1 minus it: whoever minimises it drives the boxes apart.
 
 The article's CUDA kernel casts to float32 before it multiplies, so its areas do not wrap around: the published variants
-do not agree with each other either. `PublishedKernelArithmetic` computes what that kernel does, by operators (but for
-hulls without area, which the kernel treats differently and the data does not hold).
+do not agree with each other either. `PublishedKernelArithmetic` computes with operators what that kernel computes. Only
+hulls without area are treated differently, and the data has none.
 """
 
 import torch

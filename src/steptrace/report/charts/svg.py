@@ -78,7 +78,7 @@ def percent(share: float) -> str:
 def labels_of(width: float, words: str) -> list[tuple[str, str]]:
     """The labels in a box of a `Wide` picture, each with its class; `width` is the box's share of the picture.
 
-    A label is cut to the letters that fit, and ends in "…" then; one of which too little could be read is left out.
+    A label that does not fit is cut, and then ends in "…". It is left out if too few letters would remain.
     Where all screens show the same, there is one label without a class. Otherwise "roomy" is for a laptop, and "phone"
     for narrower screens and for paper.
     """
