@@ -76,18 +76,25 @@ def bus_share(operation: str, devices: int) -> float:
 
 
 def expected_seconds(operation: str, size: float, devices: int, gpu: Gpu) -> tuple[float, str]:
-    """Seconds of a collective, and their source: `measured`, or the link (`nvlink`, `pcie`) that they are scaled by."""
-    table = _table(gpu.name, operation, devices)
-    if table is not None:
-        return table.seconds(size), "measured"
+    """Seconds of a collective, and their source: `measured`, or the link (`nvlink`, `pcie`) that they are scaled by.
+
+    Another number of GPUs takes the times of the nearest number that was measured, by what crosses a rank's link.
+    """
     link = "pcie" if gpu.link_gbs is None else "nvlink"
-    like = gpu_named(_LIKE[link])
-    ratio = like.pcie_gbs / gpu.pcie_gbs if gpu.link_gbs is None else (like.link_gbs or 1.0) / gpu.link_gbs
-    table = _table(like.name, operation, devices) or _table(like.name, operation, 8)
-    if table is None:  # cannot happen: both GPUs have tables for 8 GPUs
+    measured = _measured(gpu.name, operation)
+    is_inside = bool(measured) and min(measured) <= devices <= max(measured)
+    ratio = 1.0
+    if not measured:
+        like = gpu_named(_LIKE[link])
+        ratio = like.pcie_gbs / gpu.pcie_gbs if gpu.link_gbs is None else (like.link_gbs or 1.0) / gpu.link_gbs
+        measured = _measured(like.name, operation)
+    if not measured:
         raise KeyError(operation)
+    nearest = min(measured, key=lambda count: (abs(count - devices), -count))
+    table = measured[nearest]
+    ratio *= bus_share(operation, devices) / bus_share(operation, nearest)
     smallest = table.microseconds[0] / 1e6
-    return smallest + (table.seconds(size) - smallest) * ratio, link
+    return smallest + (table.seconds(size) - smallest) * ratio, "measured" if is_inside else link
 
 
 def collective_seconds(collective: Collective, devices: int, gpu: Gpu) -> Draws:
@@ -96,15 +103,9 @@ def collective_seconds(collective: Collective, devices: int, gpu: Gpu) -> Draws:
     return np.asarray(seconds * np.exp(_SPREAD[known] * normal("collectives")))
 
 
-def _table(gpu: str, operation: str, devices: int) -> Table | None:
-    tables = _tables()
-    if (gpu, operation, devices) in tables:
-        return tables[gpu, operation, devices]
-    measured = [n for name, what, n in tables if (name, what) == (gpu, operation)]
-    nearest = min(measured, key=lambda n: abs(n - devices), default=None)
-    # Between measured numbers of GPUs the nearest one is used; beyond them there is no table.
-    inside = nearest is not None and min(measured) <= devices <= max(measured)
-    return tables[gpu, operation, nearest] if nearest is not None and inside else None
+def _measured(gpu: str, operation: str) -> Mapping[int, Table]:
+    """The tables of a collective on a GPU, by the number of GPUs; empty where none was measured."""
+    return {count: table for (name, what, count), table in _tables().items() if (name, what) == (gpu, operation)}
 
 
 @cache
