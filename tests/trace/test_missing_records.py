@@ -223,6 +223,16 @@ def _with_an_empty_step() -> TraceBuilder:
     return builder
 
 
+def test_steps_without_events_here_and_there_are_how_the_program_marks_them() -> None:
+    """As of a loop that calls `step()` twice."""
+    builder = TraceBuilder()
+    for number in range(10):
+        builder.step(number, number * STEP, STEP)
+        for k in range(12 * (number % 2)):
+            builder.op("aten::mm", number * STEP + k * 50_000, 10_000)
+    assert len(builder.summary().steps) == 10
+
+
 def test_memory_sets_without_work_are_no_loss() -> None:
     """Those of cuBLAS leave none."""
     entry = _without(lambda event: event["cat"] == "gpu_memset")

@@ -46,6 +46,8 @@ _MOSTLY: Final = 0.9
 STALE_OVER: Final = 3
 #: Where a step has so many events, one without any has lost them. Judged.
 _FEWEST_EVENTS: Final = 10
+#: A loss leaves at most so many runs of steps without events. Judged.
+_MOST_RUNS: Final = 2
 #: A time without events between two steps is a gap if it is so many times as long as the median time between two.
 _GAP_TIMES: Final = 10
 #: Above this share of stale ends a stream's number stands for several streams, and none is cut.
@@ -299,7 +301,8 @@ def _has_events(start: Ints, end: Ints, events: Sequence[Columns], *, ends: bool
 def empty_steps(steps: pd.DataFrame, begun: Ints, events: Sequence[Columns]) -> Mask:
     """A mask of the steps in which no event begins, ends or goes on, where others have many.
 
-    A short last one is none: a `step()` call after the last step only begins it.
+    A short last one is none: a `step()` call after the last step only begins it. Nor are they where they come here and
+    there: then the program calls `step()` more often than it has steps.
 
     Args:
         steps: the steps, in order of time.
@@ -314,7 +317,8 @@ def empty_steps(steps: pd.DataFrame, begun: Ints, events: Sequence[Columns]) -> 
     empty[-1] &= 2 * length[-1] > np.median(length[begun > 0])
     rows = np.flatnonzero(empty)
     empty[rows] = ~_has_events(start[rows], end[rows], events, ends=True)
-    return empty
+    runs = np.count_nonzero(empty & ~np.append(False, empty[:-1]))
+    return empty if runs <= _MOST_RUNS else np.zeros_like(empty)
 
 
 def cut_off(complete: Mask, events: Ints) -> Mask:
