@@ -5,6 +5,8 @@ import inspect
 import itertools
 import pkgutil
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from types import FunctionType
@@ -495,3 +497,30 @@ def test_classes_of_tensors_are_called_as_without_a_prediction():
             warnings.simplefilter("ignore", UserWarning)  # PyTorch calls masked tensors a prototype
             total = torch.masked.masked_tensor(torch.ones(3, device="cuda"), flags).sum()
         assert total.get_data().item() == 2
+
+
+RESETS = """
+import torch
+from steptrace.predict import predict_syncs
+before = "_cuda_CUDAAllocator_AllocatorState" in vars(torch._C)
+with predict_syncs():
+    torch._dynamo.reset()
+    torch.compiler.reset()
+    torch._inductor.cudagraph_mark_step_begin()
+print(before is ("_cuda_CUDAAllocator_AllocatorState" in vars(torch._C)))
+"""
+
+
+def test_a_program_forgets_compiled_code_as_with_a_build_for_cuda():
+    """That imports Inductor's module for CUDA graphs, which wants names of such a build. None stays in the process."""
+    done = subprocess.run([sys.executable, "-c", RESETS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(torch.accelerator, "memory"), reason="not in this PyTorch")
+def test_memory_of_the_accelerator_is_asked_by_its_module():
+    with predict_syncs():
+        memory = torch.accelerator.memory
+        memory.empty_host_cache()
+        held = torch.ones(1000, device="cuda")
+        assert memory.memory_allocated() == torch.cuda.memory_allocated() >= held.nbytes

@@ -369,6 +369,11 @@ _CPP: Final[dict[str, Callable[..., Any]]] = {
     "_host_emptyCache": lambda: None,
     "_cuda_synchronize": lambda: host_waits("device", "torch.cuda.synchronize"),
 }
+#: What Inductor's module for CUDA graphs imports of a build for CUDA; `torch._dynamo.reset` imports that module.
+_OF_GRAPHS: Final[dict[str, Any]] = {
+    "_cuda_CUDAAllocator_AllocatorState": type("AllocatorState", (), {}),
+    "_set_cached_tensors_enabled": lambda _enabled: None,
+}
 #: Functions and whole modules that work on the virtual device as they are, since they call stand-ins.
 _UNCHANGED: Final = frozenset(
     {
@@ -398,6 +403,7 @@ def replacements() -> Replacements:
         **refusals(),
         **_called_alike(torch.cuda, CUDA),
         **_called_alike(torch.accelerator, ACCELERATOR),
+        **_called_alike(getattr(torch.accelerator, "memory", None), ACCELERATOR),
         **_called_alike(torch, TORCH),
         **_of_submodules(),
         **_called_alike(_submodule("tunable"), _Tunable().stand_ins()),  # with the settings of this prediction
@@ -477,6 +483,7 @@ def _of_the_build() -> Replacements:
         **replacing("torch._C._set_blas_preferred_backend", lambda _: _chooses_nothing),
         **replacing("torch._C._set_linalg_preferred_backend", lambda _: _chooses_nothing),
         **{(torch._C, name): function for name, function in _CPP.items()},
+        **{(torch._C, name): value for name, value in _OF_GRAPHS.items() if not hasattr(torch._C, name)},
     }
 
 
