@@ -107,6 +107,17 @@ def test_all_rows_are_drawn_on_the_scale_of_the_axis_and_nothing_runs_over(visit
     assert tab.evaluate("document.documentElement.scrollWidth") == size[0]
 
 
+def test_on_a_phone_the_row_of_a_run_that_failed_keeps_inside_its_box(visit, tmp_path):
+    builder = StudyBuilder(tmp_path / "results", baseline="base")
+    builder.add("base", [30.0] * 3, ratio={"value": 1.0, "verdict": "baseline"}, gpu_busy_pct=6.7)
+    builder.add("gone", [30.0] * 3, status="failed", step_ms=None, ratio=None)
+    render_study(builder.write(), tmp_path / "page.html")
+    tab = opened(visit, tmp_path / "page.html", PHONE)
+    cells = tab.locator(".result tbody > tr > .used")
+    assert "not measured" in cells.nth(1).inner_text()
+    assert cells.evaluate_all("all => all.filter((cell) => cell.scrollWidth > cell.clientWidth + 1).length") == 0
+
+
 def test_on_a_phone_an_estimate_beside_what_was_measured_is_readable(visit, tmp_path):
     """Also where nothing was estimated, or no trace was recorded."""
     builder = StudyBuilder(tmp_path / "results", baseline="base")
