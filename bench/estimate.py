@@ -46,16 +46,11 @@ from steptrace.documents.estimate import OperatorCalls
 from steptrace.documents.prediction import PredictedStep
 from steptrace.estimate.collectives import expected_seconds
 from steptrace.estimate.constants import shipped
+from steptrace.estimate.differences import difference
+from steptrace.estimate.drawn import FollowedStep, StepDraws
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu, gpu_named, gpu_of_driver
-from steptrace.estimate.step import (
-    FollowedStep,
-    StepDraws,
-    difference,
-    draws_of,
-    estimate_step,
-    followed_step,
-)
+from steptrace.estimate.step import draws_of, estimate_step, followed_step
 from steptrace.estimate.times import band, ideal_seconds, kernel_seconds
 from steptrace.estimate.traced_operator import recorded_call
 from steptrace.estimate.work import kernels_of

@@ -30,8 +30,9 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.syncs import PredictedBranch
 from steptrace.errors import PredictError
+from steptrace.estimate.drawn import FollowedStep
 from steptrace.estimate.gpus import gpu_named
-from steptrace.estimate.step import FollowedStep, estimate_step, followed_step
+from steptrace.estimate.step import estimate_step, followed_step
 from steptrace.root import ROOT
 from steptrace.words.budget import over_in_words
 

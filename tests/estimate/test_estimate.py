@@ -10,11 +10,13 @@ from steptrace.documents.estimate import SYNC, DeclaredCost, Estimate, OperatorC
 from steptrace.errors import ConfigError
 from steptrace.estimate.constants import shipped
 from steptrace.estimate.cudnn import computed_flop
+from steptrace.estimate.drawn import FollowedStep
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.kernel_classes import kind_of
 from steptrace.estimate.launches import launches
 from steptrace.estimate.queue import GraphLaunch
-from steptrace.estimate.step import FollowedStep, estimate_step, estimate_variants, items_of, largest_batch
+from steptrace.estimate.room import largest_batch
+from steptrace.estimate.step import estimate_step, estimate_variants, items_of
 from steptrace.estimate.times import kernel_seconds
 from steptrace.estimate.work import Kernel, converted_bytes, kernels_of, moved_bytes
 

@@ -15,8 +15,9 @@ from benches import bench_module
 from steptrace.documents.base import convert
 from steptrace.documents.prediction import predicted_step
 from steptrace.documents.probe import Prediction as Followed
+from steptrace.estimate.drawn import FollowedStep
 from steptrace.estimate.gpus import gpu_named
-from steptrace.estimate.step import FollowedStep, estimate_step, followed_step
+from steptrace.estimate.step import estimate_step, followed_step
 from steptrace.estimate.times import ideal_seconds
 from steptrace.estimate.work import kernels_of
 from steptrace.predict import Prediction, predict_syncs

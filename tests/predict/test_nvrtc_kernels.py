@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
+from steptrace.estimate.drawn import FollowedStep
 from steptrace.estimate.gpus import gpu_named
-from steptrace.estimate.step import FollowedStep, estimate_step
+from steptrace.estimate.step import estimate_step
 from steptrace.predict import predict_syncs
 
 SOURCE = """

@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,21 +15,19 @@ from steptrace.documents.estimate import (
     UNCOMPILED,
     Assumed,
     Band,
-    ClassSaving,
     ClassWork,
     CompiledEstimate,
     Estimate,
     LineLaunches,
     NotEstimated,
-    OperatorCalls,
     PairedDifference,
-    PartSaving,
     Uncovered,
     WithoutTime,
 )
 from steptrace.estimate.collectives import collective_of, collective_seconds
 from steptrace.estimate.compiled import compiled_items, compiled_peak
 from steptrace.estimate.constants import Constants, shipped
+from steptrace.estimate.figures import band_ms, band_percent, four_digits, rounded_band
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.kernel_classes import (
     COLLECTIVE,
@@ -45,16 +43,16 @@ from steptrace.estimate.queue import Collective, GraphLaunch, Item, StepTimes, S
 from steptrace.estimate.tiles import effort
 from steptrace.estimate.times import Draws, assumed_shares, band, ideal_seconds, kernel_seconds, normal
 from steptrace.estimate.work import Kernel, kernels_of, on_gpu
-from steptrace.format import rounded
 from steptrace.words.estimate import reason_words, uncovered_words
 
 if TYPE_CHECKING:  # a program that asks for its own estimate has no msgspec
     from steptrace.documents.prediction import PredictedStep
+from steptrace.estimate.differences import difference
+from steptrace.estimate.drawn import FollowedStep, Launched, StepDraws, Work
+from steptrace.estimate.room import fits, largest_batch
 
 #: Syncs, or collectives, limit a step if waiting for them takes at least this share of it.
 _MATTERS: Final = 0.15
-#: A class of kernels with a smaller share of the saved GPU work is not listed.
-_LEAST_OF_SAVING: Final = 0.1
 #: Arithmetic, or memory, limits a step if it limits at least this share of the GPU work.
 _MOST: Final = 0.6
 #: A limit is named only if it holds in at least this share of the draws.
@@ -66,67 +64,6 @@ _ASSUMED: Final[Mapping[str, Assumed]] = {
     CUSTOM: "custom_operator",
     DECLARED: "declared_cost",
 }
-
-
-@dataclass(frozen=True)
-class FollowedStep:
-    """What a prediction recorded of the training steps that it followed.
-
-    Attributes:
-        operators: the calls of all `steps` steps together.
-        steps: number of steps that were followed.
-        syncs: predicted syncs per step.
-        queue: the order of all calls and syncs, see `Syncs.queue`; empty if not known.
-        batch: samples per step and GPU; None if not known.
-        peak_memory_bytes: peak of the live storages; None if not followed.
-        tf32: whether the program lets float32 products be computed in TF32.
-        tf32_convolutions: the same for convolutions; PyTorch allows it by default.
-        compiled: file and line of each call of torch.compile whose code was followed uncompiled.
-        devices: number of GPUs that train together.
-        items: the queue, in order, if it does not consist of `operators`: with compiled code it holds its kernels.
-        uncompiled_queue: the order of `operators` if `items` replace them.
-    """
-
-    operators: Sequence[OperatorCalls]
-    steps: int = 1
-    syncs: float = 0
-    queue: Sequence[int] = ()
-    batch: int | None = None
-    peak_memory_bytes: int | None = None
-    tf32: bool = False
-    tf32_convolutions: bool = True
-    compiled: Sequence[tuple[str | None, int | None]] = ()
-    devices: int = 1
-    items: Sequence[Item] = ()
-    uncompiled_queue: Sequence[int] = ()
-
-
-@dataclass(frozen=True)
-class _Launched:
-    """A kernel of the step, how often a step runs it, and the operator that launches it; None in compiled code."""
-
-    kernel: Kernel
-    calls: float
-    call: OperatorCalls | None
-
-
-@dataclass(frozen=True)
-class StepDraws:
-    """A step on one GPU in every draw.
-
-    Attributes:
-        timeline: the times of one step.
-        launched: the kernels of a step.
-        seconds: the time of each kernel in each draw [kernels, draws].
-        collectives: the collectives of all `steps` steps.
-        steps: number of steps in the simulated queue.
-    """
-
-    timeline: StepTimes
-    launched: Sequence[_Launched]
-    seconds: Draws
-    collectives: Sequence[Collective]
-    steps: int
 
 
 def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
@@ -160,11 +97,11 @@ def _repeats(followed: FollowedStep) -> int:
     return steps if all(tuple(queue[start : start + length]) == first for start in range(0, len(queue), length)) else 1
 
 
-def _queue(followed: FollowedStep) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
+def _queue(followed: FollowedStep) -> tuple[list[Launched], list[Item | int], list[Collective]]:
     """The kernels, the queue (positions of kernels, and other items), and its collectives in order."""
     if followed.items:
         return _of_items(followed.items, followed.steps)
-    launched: list[_Launched] = []
+    launched: list[Launched] = []
     of_calls: list[Sequence[Item | int]] = []
     for call in followed.operators:
         tf32 = followed.tf32_convolutions if is_convolution(call) else followed.tf32
@@ -174,7 +111,7 @@ def _queue(followed: FollowedStep) -> tuple[list[_Launched], list[Item | int], l
             of_calls.append([] if collective is None else [collective])
             continue
         of_calls.append(list(range(len(launched), len(launched) + len(kernels))))
-        launched += [_Launched(kernel, call.calls / followed.steps, call) for kernel in kernels]
+        launched += [Launched(kernel, call.calls / followed.steps, call) for kernel in kernels]
     queue = followed.queue or _without_order(followed)
     queue = queue[: len(queue) // _repeats(followed)]
     entries: Iterator[tuple[Sequence[Item | int], bool]] = (
@@ -199,7 +136,7 @@ def _without_order(followed: FollowedStep) -> list[int]:
     return queue + [SYNC] * math.ceil(followed.syncs * followed.steps)
 
 
-def _of_items(items: Sequence[Item], steps: int) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
+def _of_items(items: Sequence[Item], steps: int) -> tuple[list[Launched], list[Item | int], list[Collective]]:
     """The same as `_queue`, from `FollowedStep.items`; a graph's kernels follow its launch."""
     counts: Counter[Kernel] = Counter()
     places: dict[Kernel, int] = {}
@@ -213,7 +150,7 @@ def _of_items(items: Sequence[Item], steps: int) -> tuple[list[_Launched], list[
         for kernel in kernels:
             counts[kernel] += 1
             order.append(places.setdefault(kernel, len(places)))
-    launched = [_Launched(kernel, counts[kernel] / steps, None) for kernel in places]
+    launched = [Launched(kernel, counts[kernel] / steps, None) for kernel in places]
     return launched, order, [item for item in items if isinstance(item, Collective)]
 
 
@@ -224,7 +161,7 @@ def estimate_drawn(
     timeline, launched = drawn.timeline, drawn.launched
     middles = np.median(drawn.seconds, axis=1) if len(launched) else np.zeros(0)
     works = [
-        _Work(item, float(middle * item.calls), _why_uncovered(item.kernel, gpu))
+        Work(item, float(middle * item.calls), _why_uncovered(item.kernel, gpu))
         for item, middle in zip(launched, middles, strict=True)
     ]
     kernels = [work for work in works if work.launched.kernel.kind != HOST_COPY]
@@ -238,18 +175,18 @@ def estimate_drawn(
     estimate = Estimate(
         gpu=gpu.name,
         batch=followed.batch,
-        step_ms=_ms(step) if enough else None,
-        gpu_ms=_ms(timeline.gpu) if enough else None,
-        host_ms=_ms(timeline.host) if launched else None,
-        gpu_busy_pct=_percent(timeline.gpu / step) if enough else None,
+        step_ms=band_ms(step) if enough else None,
+        gpu_ms=band_ms(timeline.gpu) if enough else None,
+        host_ms=band_ms(timeline.host) if launched else None,
+        gpu_busy_pct=band_percent(timeline.gpu / step) if enough else None,
         limited_by=_limit(timeline, works, gpu) if enough else None,
         launches=sum(item.calls * item.kernel.host_launches for item in launched) + _other_launches(followed, drawn),
         syncs=followed.syncs,
         peak_memory_bytes=peak_memory,
-        fits=None if peak_memory is None else _fits(peak_memory, gpu),
+        fits=None if peak_memory is None else fits(peak_memory, gpu),
         largest_batch=largest_batch(peaks or {}, gpu),
-        covered_pct=_round(100 * covered),
-        tested_pct=_round(100 * _total(tested) / of_kernels) if of_kernels else None,
+        covered_pct=four_digits(100 * covered),
+        tested_pct=four_digits(100 * _total(tested) / of_kernels) if of_kernels else None,
         reason=None,
         without_time=None if enough else _without_time(works),
         not_estimated=tuple(_listed(works, gpu, lambda work: work.why)),
@@ -259,89 +196,13 @@ def estimate_drawn(
         mfu_pct=_mfu(launched, gpu, step) if enough else None,
         work=tuple(_classes(works, gpu)),
         devices=followed.devices,
-        communication_ms=None if alone else _ms(timeline.communication),
-        exposed_ms=_ms(timeline.exposed) if enough and not alone else None,
+        communication_ms=None if alone else band_ms(timeline.communication),
+        exposed_ms=band_ms(timeline.exposed) if enough and not alone else None,
         communication_bytes=None if alone else sum(collective.bytes for collective in drawn.collectives) / drawn.steps,
     )
     if followed.compiled:
         estimate = _compiled(estimate, dict.fromkeys(followed.compiled))
     return estimate if estimate.step_ms is not None else replace(estimate, reason=reason_words(estimate))
-
-
-def difference(drawn: StepDraws, baseline: StepDraws, name: str) -> PairedDifference:
-    """What a step saves compared with the baseline of this name, draw by draw."""
-    saved = baseline.timeline.step - drawn.timeline.step
-    return PairedDifference(
-        baseline=name,
-        saved_ms=_ms(saved),
-        times_as_fast=_rounded(band(baseline.timeline.step / drawn.timeline.step)),
-        faster_pct=_round(100 * float(np.mean(saved > 0))),
-        gpu_saved_ms=_ms(baseline.timeline.gpu - drawn.timeline.gpu),
-        gpu_classes=tuple(_class_savings(drawn, baseline)),
-        mean_ms=(_mean_ms(baseline.timeline.step), _mean_ms(drawn.timeline.step)),
-        parts=tuple(_part_savings(drawn, baseline)),
-    )
-
-
-def _part_savings(drawn: StepDraws, baseline: StepDraws) -> Iterable[PartSaving]:
-    """The time that each part of a step saves: classes of kernels, the largest first, then what the GPU waits for.
-
-    Figures are means, since these add up: their sum is the difference of the mean step times.
-    """
-    saved = baseline.timeline.step - drawn.timeline.step
-    least = _LEAST_OF_SAVING * abs(float(np.mean(saved)))
-    before, after = _seconds_by_class(baseline), _seconds_by_class(drawn)
-    none = np.zeros_like(saved)
-    changes = {kind: before.get(kind, none) - after.get(kind, none) for kind in (before | after)}
-    rest = baseline.timeline.gpu - drawn.timeline.gpu
-    for kind in sorted(changes, key=lambda name: -abs(float(np.mean(changes[name])))):
-        if abs(float(np.mean(changes[kind]))) >= least > 0:
-            yield _part_saving("copies" if kind == HOST_COPY else "compute", kind, changes[kind])
-            rest = rest - changes[kind]
-    yield _part_saving("compute", None, rest)
-    waits_before, waits_after = _waits(baseline.timeline), _waits(drawn.timeline)
-    for part, seconds in waits_before.items():
-        yield _part_saving(part, None, seconds - waits_after[part])
-
-
-def _waits(timeline: StepTimes) -> dict[str, Draws]:
-    """The time that the GPU waits in a step, by cause. With the GPU's work this adds up to the step time."""
-    without_syncs = np.maximum(timeline.gpu, timeline.host)
-    return {
-        "idle_host": without_syncs - timeline.gpu,
-        "idle_sync": timeline.step - without_syncs - timeline.exposed,
-        "exposed_comm": timeline.exposed,
-    }
-
-
-def _part_saving(part: str, kind: str | None, saved: Draws) -> PartSaving:
-    return PartSaving(part=part, kind=kind, mean_ms=_mean_ms(saved), saved_ms=_ms(saved))
-
-
-def _mean_ms(seconds: Draws) -> float:
-    """The mean over the draws in ms, not rounded, so that sums agree to the last digit."""
-    return 1000 * float(np.mean(seconds))
-
-
-def _class_savings(drawn: StepDraws, baseline: StepDraws) -> Iterable[ClassSaving]:
-    """The classes with most of the GPU work that a step saves; empty if it saves none."""
-    saved = float(np.median(baseline.timeline.gpu - drawn.timeline.gpu))
-    if saved <= 0:
-        return
-    before, after = _seconds_by_class(baseline), _seconds_by_class(drawn)
-    changes = {kind: seconds - after.get(kind, 0.0) for kind, seconds in before.items()}
-    for kind, change in sorted(changes.items(), key=lambda item: -float(np.median(item[1]))):
-        if float(np.median(change)) < _LEAST_OF_SAVING * saved:
-            return
-        yield ClassSaving(kind=kind, saved_ms=_ms(change))
-
-
-def _seconds_by_class(drawn: StepDraws) -> dict[str, Draws]:
-    """The seconds of each class of kernels in a step, in every draw."""
-    by_class: dict[str, Draws] = {}
-    for item, seconds in zip(drawn.launched, drawn.seconds, strict=True):
-        by_class[item.kernel.kind] = by_class.get(item.kernel.kind, 0.0) + seconds * item.calls
-    return by_class
 
 
 def estimate_variants(
@@ -384,15 +245,6 @@ def estimate_variants(
     }
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A kernel of the step, its median seconds per step, and why no rule covers it (None: one does)."""
-
-    launched: _Launched
-    seconds: float
-    why: Uncovered | None
-
-
 def _why_uncovered(kernel: Kernel, gpu: Gpu) -> Uncovered | None:
     if kernel.kind in WITHOUT_RULE:
         # A kernel that moves so little data that it takes the minimum time needs no rule.
@@ -414,10 +266,10 @@ def _other_launches(followed: FollowedStep, drawn: StepDraws) -> float:
 
 
 def _rate(followed: FollowedStep, step: Draws) -> Band | None:
-    return None if followed.batch is None else _rounded(band(followed.batch * followed.devices / step))
+    return None if followed.batch is None else rounded_band(band(followed.batch * followed.devices / step))
 
 
-def _mfu(launched: Sequence[_Launched], gpu: Gpu, step: Draws) -> Band | None:
+def _mfu(launched: Sequence[Launched], gpu: Gpu, step: Draws) -> Band | None:
     """Model FLOP utilisation: the FLOP per second of all operators over the GPU's peak in the most used arithmetic."""
     by_arithmetic: dict[str, float] = defaultdict(float)
     counted: set[int] = set()
@@ -431,12 +283,12 @@ def _mfu(launched: Sequence[_Launched], gpu: Gpu, step: Draws) -> Band | None:
     if not by_arithmetic:
         return None
     peak = gpu.flops(max(by_arithmetic, key=lambda arithmetic: by_arithmetic[arithmetic]))
-    return None if peak is None else _percent(sum(by_arithmetic.values()) / step / peak)
+    return None if peak is None else band_percent(sum(by_arithmetic.values()) / step / peak)
 
 
-def _classes(works: Sequence[_Work], gpu: Gpu) -> Iterable[ClassWork]:
+def _classes(works: Sequence[Work], gpu: Gpu) -> Iterable[ClassWork]:
     """The work of each class, the largest first."""
-    of_classes: dict[tuple[str, str], list[_Work]] = defaultdict(list)
+    of_classes: dict[tuple[str, str], list[Work]] = defaultdict(list)
     for work in works:
         of_classes[work.launched.kernel.kind, work.launched.kernel.format].append(work)
     total = _total(works)
@@ -444,10 +296,10 @@ def _classes(works: Sequence[_Work], gpu: Gpu) -> Iterable[ClassWork]:
         yield ClassWork(
             kind=kind,
             format=format_,
-            flop=_round(sum(work.launched.calls * work.launched.kernel.flop for work in same)),
-            bytes=_round(sum(work.launched.calls * work.launched.kernel.bytes for work in same)),
-            launches=_round(sum(work.launched.calls * work.launched.kernel.launches for work in same)),
-            share_pct=_round(100 * _total(same) / total) if total else 0.0,
+            flop=four_digits(sum(work.launched.calls * work.launched.kernel.flop for work in same)),
+            bytes=four_digits(sum(work.launched.calls * work.launched.kernel.bytes for work in same)),
+            launches=four_digits(sum(work.launched.calls * work.launched.kernel.launches for work in same)),
+            share_pct=four_digits(100 * _total(same) / total) if total else 0.0,
             tested=all(_tested(work.launched.kernel, gpu) for work in same),
             varies=kind != HOST_COPY and shipped().efficiency_of(kind, format_, gpu).varies,
         )
@@ -459,7 +311,7 @@ def _tested(kernel: Kernel, gpu: Gpu) -> bool:
     return not without and shipped().efficiency_of(kernel.kind, kernel.format, gpu).tested
 
 
-def _limit(timeline: StepTimes, works: Sequence[_Work], gpu: Gpu) -> str:
+def _limit(timeline: StepTimes, works: Sequence[Work], gpu: Gpu) -> str:
     """What limits the step in most draws; `undecided` if that differs between draws."""
     longer = np.maximum(timeline.gpu, timeline.host)
     exposed = timeline.exposed / timeline.step >= _MATTERS
@@ -475,7 +327,7 @@ def _limit(timeline: StepTimes, works: Sequence[_Work], gpu: Gpu) -> str:
     return next((what for what, votes_of in votes.items() if np.mean(votes_of) >= _AGREE), "undecided")
 
 
-def _bounds(works: Sequence[_Work], gpu: Gpu) -> dict[str, float]:
+def _bounds(works: Sequence[Work], gpu: Gpu) -> dict[str, float]:
     """Shares of the GPU work in kernels limited by arithmetic, and in kernels limited by memory."""
     shares = {"arithmetic": 0.0, "memory": 0.0}
     total = _total(works)
@@ -519,7 +371,7 @@ def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | Non
     )
 
 
-def _lines(launched: Sequence[_Launched], host: Draws) -> tuple[LineLaunches, ...]:
+def _lines(launched: Sequence[Launched], host: Draws) -> tuple[LineLaunches, ...]:
     of_lines: dict[tuple[str, int], float] = defaultdict(float)
     for item in launched:
         if item.call is not None and item.call.file is not None and item.call.line is not None:
@@ -531,18 +383,18 @@ def _lines(launched: Sequence[_Launched], host: Draws) -> tuple[LineLaunches, ..
             file=file,
             line=line,
             launches=count,
-            host_ms=(_round(1e3 * low * count / total), _round(1e3 * high * count / total)),
+            host_ms=(four_digits(1e3 * low * count / total), four_digits(1e3 * high * count / total)),
         )
         for (file, line), count in sorted(of_lines.items(), key=lambda item: -item[1])
     )
 
 
 def _listed(
-    works: Sequence[_Work], gpu: Gpu, code: Callable[[_Work], Uncovered | Assumed | None]
+    works: Sequence[Work], gpu: Gpu, code: Callable[[Work], Uncovered | Assumed | None]
 ) -> Iterable[NotEstimated]:
     """The operators for which `code` returns one, grouped by code, name and line, the most GPU work first."""
     total = _total(works)
-    of_lines: dict[tuple[Any, ...], list[_Work]] = defaultdict(list)
+    of_lines: dict[tuple[Any, ...], list[Work]] = defaultdict(list)
     for work in works:
         why = code(work)
         if why is not None:
@@ -557,7 +409,7 @@ def _listed(
             name=name,
             reason="",
             code=why,
-            share_pct=_round(100 * _total(same) / total),
+            share_pct=four_digits(100 * _total(same) / total),
             calls=sum(work.launched.calls for work in same),
             file=file,
             line=line,
@@ -568,41 +420,24 @@ def _listed(
 
 
 def _assumed_percent(shares: Draws) -> Band:
-    return _rounded(band(100 * shares))
+    return rounded_band(band(100 * shares))
 
 
 def _worded(row: NotEstimated) -> NotEstimated:
     return replace(row, reason=uncovered_words(row))
 
 
-def _total(works: Iterable[_Work]) -> float:
+def _total(works: Iterable[Work]) -> float:
     return sum(work.seconds for work in works)
 
 
-def _without_time(works: Sequence[_Work]) -> WithoutTime:
+def _without_time(works: Sequence[Work]) -> WithoutTime:
     """Why a step whose work is not covered has no time."""
     if not works:
         return "nothing_ran"
     if all(work.launched.kernel.kind == HOST_COPY for work in works):
         return "only_copies"
     return "too_little_covered"
-
-
-def _ms(seconds: Draws) -> Band:
-    return _rounded(band(1e3 * seconds))
-
-
-def _percent(shares: Draws) -> Band:
-    low, high = band(100 * shares)
-    return _round(min(low, 100.0)), _round(min(high, 100.0))
-
-
-def _rounded(values: Band) -> Band:
-    return _round(values[0]), _round(values[1])
-
-
-def _round(value: float) -> float:
-    return rounded(value, 4)
 
 
 def followed_step(prediction: "PredictedStep", *, compiled: bool | None = None) -> FollowedStep:
@@ -659,7 +494,7 @@ def with_compiled(prediction: "PredictedStep", drawn: StepDraws, estimate: Estim
             return estimate
         fused = draws_of(replace(other, queue=code.fused_queue, compiled=()), gpu)
         upper = estimate.step_ms if code.is_asked else estimate.uncompiled_ms
-        return replace(estimate, uncompiled_ms=upper, fused_ms=_ms(fused.timeline.step))
+        return replace(estimate, uncompiled_ms=upper, fused_ms=band_ms(fused.timeline.step))
     eager, compiled = draws_of(uncompiled(other), gpu), drawn
     if code.is_asked:
         eager, compiled = drawn, draws_of(other, gpu)
@@ -668,7 +503,7 @@ def with_compiled(prediction: "PredictedStep", drawn: StepDraws, estimate: Estim
         return estimate
     return replace(
         estimate,
-        uncompiled_ms=_ms(eager.timeline.step),
+        uncompiled_ms=band_ms(eager.timeline.step),
         compiled=CompiledEstimate(
             graphs=sum(compiled_code.graphs for compiled_code in code.codes),
             step_ms=alone.step_ms,
@@ -680,38 +515,3 @@ def with_compiled(prediction: "PredictedStep", drawn: StepDraws, estimate: Estim
             difference=difference(compiled, eager, UNCOMPILED),
         ),
     )
-
-
-#: Bytes reserved for the CUDA context and the workspaces of libraries, which no prediction sees. Fragmentation of the
-#: allocator's memory is not included.
-CONTEXT_BYTES: Final = 10**9
-#: If the peak grows by less than this share, the growth is mostly rounding and cannot be extrapolated.
-_LEAST_GROWTH: Final = 0.01
-
-
-def _fits(peak_bytes: int, gpu: Gpu) -> bool:
-    """Whether a step with this peak of live storages fits into the GPU's memory."""
-    return peak_bytes <= _usable(gpu)
-
-
-def largest_batch(peak_bytes: Mapping[int, int], gpu: Gpu) -> int | None:
-    """The largest batch that fits, extrapolated linearly from the smallest and the largest batch that were followed.
-
-    Args:
-        peak_bytes: peak memory by batch size.
-        gpu: the GPU whose memory it has to fit into.
-
-    Returns:
-        The batch size; None if fewer than two batches were followed or the peak hardly grows with them; 0 if none fits.
-    """
-    if len(peak_bytes) < 2:
-        return None
-    low, high = min(peak_bytes), max(peak_bytes)
-    per_sample = (peak_bytes[high] - peak_bytes[low]) / (high - low)
-    if peak_bytes[high] < (1 + _LEAST_GROWTH) * peak_bytes[low]:
-        return None
-    return max(0, math.floor(low + (_usable(gpu) - peak_bytes[low]) / per_sample))
-
-
-def _usable(gpu: Gpu) -> float:
-    return gpu.memory_bytes - CONTEXT_BYTES

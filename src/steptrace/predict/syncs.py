@@ -317,7 +317,8 @@ class Syncs:
         Raises:
             ConfigError: there is no GPU of that name; the message names those that exist.
         """
-        from steptrace.estimate.step import FollowedStep, estimate_step  # imports numpy, as nothing here needs before
+        from steptrace.estimate.drawn import FollowedStep  # imports numpy, as nothing here needs before
+        from steptrace.estimate.step import estimate_step
 
         prediction = Prediction.so_far(self)
         followed = FollowedStep(
