@@ -54,12 +54,10 @@ def _recorded(mode: Any, codes: list[str]) -> dict[str, tuple[str, int, Counter[
 
 
 #: What PyTorch itself runs in another way there, on a CPU too: matrix products of weights that were made there, and
-#: nested tensors, which it refuses. The third writes into a parameter's data: a prediction refuses that there, CUDA
-#: does not.
+#: nested tensors, which it refuses.
 OTHERWISE_IN_INFERENCE_MODE = {
     "nn.Transformer(4, 2, 1, 1, 8, batch_first=True, device=d)(seq, seq)",
     "torch.nested.nested_tensor_from_jagged(x, i[:2])",
-    "nn.utils.vector_to_parameters(nn.utils.parameters_to_vector([p]), [p])",
 }
 
 
