@@ -45,6 +45,43 @@ def test_a_gradient_changes_sides_with_its_parameter():
         assert (layer.weight.grad.device.type, layer.weight.grad.tolist()) == ("cpu", [[1.0, 1], [1, 1]])
 
 
+def moved_as_module(parameter):
+    module = nn.Module()
+    module.weight = parameter
+    module.cuda()
+
+
+def moved_by_data(parameter):
+    parameter.data = parameter.data.cuda()
+
+
+@pytest.mark.parametrize("move", [moved_as_module, moved_by_data])
+@pytest.mark.parametrize("make", [nn.Parameter, Scaled])
+def test_hooks_of_a_gradient_stay_as_its_parameter_moves(make, move):
+    called = []
+    with predict_syncs():
+        parameter = make(torch.ones(2))
+        handles = [
+            parameter.register_hook(lambda _: called.append("gradient")),
+            parameter.register_post_accumulate_grad_hook(lambda one: called.append(one is parameter)),
+        ]
+        move(parameter)
+        parameter.sum().backward()
+        assert called == ["gradient", True]
+        for handle in handles:
+            handle.remove()
+        parameter.sum().backward()
+        assert called == ["gradient", True]
+
+
+def test_data_that_a_tensor_refuses_change_nothing():
+    with predict_syncs():
+        tensor = torch.zeros(4, device="cuda", requires_grad=True)
+        with pytest.raises(RuntimeError, match="floating point"):
+            tensor.data = torch.ones(3, device="cuda", dtype=torch.int64)
+        assert tensor.tolist() == [0.0] * 4
+
+
 def test_parameters_of_a_program_s_class_stay_so_as_their_module_moves():
     with predict_syncs():
         module = nn.Module()

@@ -19,6 +19,8 @@ from steptrace.torch_names import private
 _EXCHANGE: Final[Any] = private("torch._C._swap_tensor_impl")
 #: Methods of modules that give their own tensors another content; on CUDA they do so by `tensor.data = other`.
 _OF_MODULES: Final = ("Module._apply", "Module._load_from_state_dict")
+#: Where a tensor has the hooks of its gradient. C++ has them beside, in what is exchanged.
+_HOOKS: Final = ("_backward_hooks", "_post_accumulate_grad_hooks")
 #: Marks a tensor of the virtual device as a parameter: its class is not `nn.Parameter`.
 _IS_PARAMETER: Final = "_is_param"
 
@@ -26,8 +28,8 @@ _IS_PARAMETER: Final = "_is_param"
 def set_data(tensor: Any, data: Any) -> None:
     """`tensor.data = data`, where either lies on the virtual device."""
     if is_virtual(tensor) is is_virtual(data) and tensor.is_inference() is data.is_inference():
+        SET_DATA(tensor, data)  # which may refuse
         tensor._inner, tensor.gpu = data._inner.detach(), data.gpu
-        SET_DATA(tensor, data)
         return
     # Outside of inference mode its tensors cannot require gradients.
     with functions_off(), torch.inference_mode(data.is_inference()):
@@ -72,6 +74,7 @@ def _take(tensor: Any, content: Any) -> None:
     if _is_held_by_cpp(tensor):
         raise RuntimeError("a graph or a scripted module holds the tensor, so that its content cannot be exchanged")
     kind, noted, gradient = known_class(tensor), of_the_program(tensor), tensor.grad
+    hooks = {name: found for name in _HOOKS if (found := getattr(tensor, name, None)) is not None}
     needs_gradient = tensor.requires_grad
     content = content.detach().as_subclass(Tensor if kind is nn.Parameter else kind)
     content = nn.Parameter(content, needs_gradient) if kind is nn.Parameter else content.requires_grad_(needs_gradient)
@@ -84,3 +87,5 @@ def _take(tensor: Any, content: Any) -> None:
     tensor.__dict__ = {**vars(content), **noted}
     if is_virtual(content):
         tensor._inner, tensor.gpu = content._inner, content.gpu
+    for name, found in hooks.items():
+        setattr(tensor, name, found)  # lets C++ know of them again
