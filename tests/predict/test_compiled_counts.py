@@ -1,5 +1,7 @@
 """Graphs and recompilations that are predicted are those of PyTorch itself, on the CPU, for the same program."""
 
+import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch._dynamo import graph_break, mark_dynamic, mark_static
 from torch._dynamo.trace_rules import get_torch_obj_rule_map
+from torch._dynamo.utils import clear_compilation_metrics, get_compilation_metrics
 
 from steptrace.predict import Prediction, captured, predict_syncs
 from steptrace.torch_names import release_of
@@ -26,6 +29,9 @@ Program = Callable[[str, Any], object]
 @pytest.fixture(autouse=True)
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only Dynamo is needed."""
+    with warnings.catch_warnings():  # PyTorch's modules use what it deprecates
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._inductor.cudagraph_trees")
     monkeypatch.setattr(captured, "launches_of", lambda *_, **__: [])
 
 
@@ -117,9 +123,12 @@ def behind_a_break(device: str, compiled: Any) -> None:
 
 
 def optimizer(device: str, compiled: Any, *, rate: Any, form: str) -> None:
-    """Steps of AdamW as PyTorch's recipe compiles them, with a scheduler."""
+    """Steps of AdamW as PyTorch's recipe compiles them, with a scheduler.
+
+    By default PyTorch updates lists of tensors at once on CUDA, and on the CPU each by itself.
+    """
     model = nn.Linear(4, 4).to(device)
-    adam = torch.optim.AdamW(model.parameters(), rate)
+    adam = torch.optim.AdamW(model.parameters(), rate, foreach=False)
     schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda epoch: 0.9**epoch)
     step = compiled(adam.step if form == "method" else lambda: adam.step(), fullgraph=False)
     for _ in range(4):
@@ -171,6 +180,99 @@ def test_graphs_and_recompilations_are_pytorchs_own(program: Program, recompilat
         compiled = Prediction.so_far(syncs).compiled
     assert all(code.unlowered in (None, "no_operators") for code in compiled.codes)
     assert (sum(code.graphs for code in compiled.codes), compiled.recompilations) == (len(graphs), recompilations)
+
+
+def floats(device: str, compiled: Any, *, function: Callable[[Tensor, Any], Tensor], given: Sequence[object]) -> None:
+    """Calls a function of a tensor and a number for each of these numbers."""
+    run = compiled(function)
+    for number in given:
+        run(torch.ones(3, device=device), number)
+
+
+def scheduled(device: str, compiled: Any, *, optimizer_of: Callable[..., Any]) -> None:
+    """Steps of a compiled optimizer whose learning rate is a number that changes."""
+    model = nn.Linear(4, 4).to(device)
+    made = optimizer_of(model.parameters(), lr=0.1)
+    step = compiled(made.step)
+    for _ in range(4):
+        model(torch.ones(2, 4, device=device)).sum().backward()
+        step()
+        made.param_groups[0]["lr"] *= 0.9
+        made.zero_grad()
+
+
+def named_behind_a_break(x: Tensor, name: Any) -> Tensor:
+    doubled = x * 2
+    graph_break()
+    return doubled * len(name)
+
+
+def rows_behind_a_break(x: Tensor, _: Any) -> Tensor:
+    rows = x.shape[0]
+    graph_break()
+    for row in range(rows):
+        x = x + row
+    return x
+
+
+def rows(device: str, compiled: Any) -> None:
+    run = compiled(rows_behind_a_break)
+    for count in (3, 4, 5, 6):
+        run(torch.ones(count, 2, device=device), None)
+
+
+def scaled_by_what_it_reads(device: str, compiled: Any) -> None:
+    def scaled(x: Tensor) -> Tensor:
+        return x * x.sum().item()
+
+    run = compiled(scaled)
+    for number in (1.0, 2.0, 3.0, 4.0):
+        run(torch.full((3,), number, device=device))
+
+
+@pytest.mark.parametrize(
+    ("program", "recompilations"),
+    [
+        # A condition on a number, a number that an operator takes as a constant, NaN, and another type.
+        (partial(floats, function=lambda x, rate: x * 2 if rate > 0.5 else x * 3, given=(0.1, 0.2, 0.9, 0.3, 0.95)), 2),
+        (partial(floats, function=lambda x, rate: x * rate, given=(0.1, 0.2, 0.9, 0.3)), 1),
+        (partial(floats, function=lambda x, rate: x.clamp(min=rate), given=(0.1, 0.2, 0.3, 0.1)), 2),
+        (partial(floats, function=lambda x, rate: x * rate, given=(0.5, 0.6, float("nan"), 0.7)), 2),
+        (partial(floats, function=lambda x, rate: x * rate, given=(1.0, 2, 3.0, 4, 5)), 2),
+        (partial(scheduled, optimizer_of=torch.optim.SGD), 3),
+        (partial(scheduled, optimizer_of=partial(torch.optim.AdamW, foreach=True)), 3),
+        (partial(scheduled, optimizer_of=partial(torch.optim.AdamW, foreach=False)), 1),
+        # What a function does behind a graph break, by an argument, by a size, and by a number that it reads.
+        (partial(floats, function=named_behind_a_break, given=("a", "bb", "ccc")), 2),
+        (rows, 4),
+        (scaled_by_what_it_reads, 1),
+    ],
+)
+def test_recompilations_by_numbers_are_those_with_graphs_of_aten_operators(
+    program: Program, recompilations: int
+) -> None:
+    """Numbers that an operator does not take as tensors are found only where ATen's graphs are made."""
+    torch._dynamo.reset()
+    clear_compilation_metrics()
+    program("cpu", partial(torch.compile, backend="aot_eager"))
+    known = [one for one in get_compilation_metrics() if one.recompile_reason and one.fail_type is None]
+    torch._dynamo.reset()
+    with predict_syncs(follow_compiled=True) as syncs:
+        program("cuda", torch.compile)
+        compiled = Prediction.so_far(syncs).compiled
+    assert (len(known), compiled.recompilations) == (recompilations, recompilations)
+
+
+def test_calls_as_before_are_not_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pass of Dynamo takes seconds."""
+    passes = []
+    capture = captured.capture
+    monkeypatch.setattr(captured, "capture", lambda *args, **options: passes.append(1) or capture(*args, **options))
+    with predict_syncs(follow_compiled=True):
+        x = torch.ones(3, device="cuda")
+        for name in ("a", "bb", "a", "bb", "a"):
+            torch.compile(named_behind_a_break)(x, name)
+        assert len(passes) == 2
 
 
 def test_an_optimizer_is_compiled_alike_after_a_process_group_was_made() -> None:

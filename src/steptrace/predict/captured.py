@@ -41,7 +41,7 @@ from steptrace.predict.compiler_contexts import (
 )
 from steptrace.predict.failed_guards import Failed
 from steptrace.predict.fake_state import OF_NO_PROGRAM, FakeState, fake_of
-from steptrace.predict.guards import OWNER, TARGET, Compiled, Frame, fits, frame_of
+from steptrace.predict.guards import OWNER, TARGET, Compiled, Frame, code_of, fits, frame_of
 from steptrace.predict.kernel_calls import ASSUMED_VALUE, flex_calls, number_of, recorded_form, with_numbers
 from steptrace.predict.places import place_of_stack
 from steptrace.predict.pytorch import storage_key
@@ -64,6 +64,10 @@ _CONSTANTS: Final = "torch.fx.experimental.proxy_tensor.CONSTANT_NUMEL_LIMIT"
 _OF_GRAPHS: Final = "torch._dynamo.backends.common.aot_autograd"
 #: Makes the check of all that a compiled function depends on.
 _GUARDS: Final = "torch._dynamo.guards.CheckFunctionManager.__init__"
+#: Holds Dynamo's names of the numbers that it has found to be constants.
+_SPECIALIZED: Final = "torch._dynamo.symbolic_convert.TensorifyState"
+#: The difference between what stands for numbers that are read in two passes.
+_STEP: Final = 2.0**-20
 #: The method of modules that `Module.compile` compiles.
 _CALL: Final = "_call_impl"
 #: The first release whose Dynamo and Inductor are followed.
@@ -85,13 +89,17 @@ class Trace:
         compiled: by place among them, those that no earlier call has compiled for the same sizes and values, with the
             guard that has failed; None of those that are compiled for the first time.
         code_state: which sizes and numbers have varied so far, in PyTorch's own form; None for none.
+        specialized: Dynamo's names of numbers that cannot be dynamic, as some operator takes them as constants.
         error: PyTorch's message on the first graph break.
+        number: how many calls of this code were followed before.
     """
 
     frames: list[Frame] = field(default_factory=list)
     compiled: dict[int, Failed | None] = field(default_factory=dict)
     code_state: Any = None
+    specialized: frozenset[str] = frozenset()
     error: str | None = None
+    number: int = 0
 
 
 @dataclass
@@ -114,7 +122,11 @@ class _Found:
 class _Reads(_Mode):  # type: ignore[misc]
     """Answers what fake tensors cannot: a value that is read between two graphs."""
 
-    conditions = 0
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.conditions = 0
+        #: What stands for each number of type float.
+        self.number = number
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -129,7 +141,7 @@ class _Reads(_Mode):  # type: ignore[misc]
             if args[0].dtype == torch.bool:
                 self.conditions += 1
                 return self.conditions <= _MOST_TRUE
-            return ASSUMED_VALUE if not args[0].dtype.is_floating_point else float(ASSUMED_VALUE)
+            return self.number if args[0].dtype.is_floating_point else ASSUMED_VALUE
         result = func(*args, **(kwargs or {}))
         return pytree.tree_map(lambda value: _with_known_sizes(value, args), result)
 
@@ -188,7 +200,8 @@ def capture(  # noqa: PLR0913
         "dynamic": dynamic,
         "originals": originals,
         "known": known or {},
-        "code_by": code_by if lowers else "other",
+        "code_by": code_by,
+        "lowers": lowers,
         "settings": settings or {},
     }
     result = in_child(lambda: (_followed(function, args, kwargs, found, **asked), found.trace))
@@ -267,26 +280,37 @@ class _GraphCompiler:
         found: what is noted.
         facts: the properties of the GPU.
         code_by: what would make code of the graphs.
+        lowers: whether kernels are asked for, or graphs alone.
         settings: Inductor's, by name.
         known: earlier compilations, of this function and of those that are compiled with it.
+        target: the code of the followed function.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         found: _Found,
         *,
         facts: GpuFacts,
         code_by: Backend,
+        lowers: bool,
         settings: Mapping[str, Any],
         known: Mapping[tuple[str, int, str], Sequence[Compiled]],
+        target: object,
     ) -> None:
         self._found = found
         self._facts = facts
         self._code_by = code_by
+        self._lowers = lowers
+        self._target = target
+        self._names: Mapping[str, Any] = {}
+        #: What stands for numbers that are read at graph breaks. Each pass has another one, as each call reads others.
+        self.number_read = ASSUMED_VALUE + (found.trace.number + 1) * _STEP
         self._settings = settings
         self._known = known
         #: The places of the call's arguments, by the identity of their fake tensors, and of the function and its owner.
         self.positions: dict[int, Any] = {}
+        #: The fake tensors, by the identity of the program's.
+        self.fakes: Mapping[int, Tensor] = {}
         #: How many graphs there are, and passes with kernels of each kind, at the end of the latest function.
         self._before = 0, 0, 0
 
@@ -303,7 +327,7 @@ class _GraphCompiler:
             if node.op == "call_function" and node.target is _ATTENTION:
                 node.target = attention.of_fakes
         graph.recompile()
-        if self._code_by == "other":
+        if self._code_by == "other" or not (self._lowers or _has_numbers(graph)):
             return graph.forward
         if self._code_by == "cudagraphs":
             by_pass = {"fw_compiler": self._lower, "bw_compiler": partial(self._lower, is_backward=True)}
@@ -321,7 +345,9 @@ class _GraphCompiler:
         found.is_lowering = True
         is_inference = bool(of_graph.get("is_inference"))
         with private("torch.utils._python_dispatch._disable_current_modes")():
-            if self._code_by == "inductor":
+            if not self._lowers:
+                launches = []
+            elif self._code_by == "inductor":
                 launches = launches_of(graph, inputs, self._facts, is_inference=is_inference, is_backward=is_backward)
             else:
                 launches = operators_of(graph)
@@ -344,8 +370,19 @@ class _GraphCompiler:
         self._before = found.graphs, len(found.forward), len(found.backward)
         if code.co_filename.startswith(_OURS):
             return
-        frame = frame_of(code, output, graphs=graphs, arguments=self.positions)
-        is_known, failed = fits(self._known.get(frame.key, ()), output)
+        stands_for = {id(fake): identity for identity, fake in self.fakes.items()}
+        if code is self._target:
+            self._names = dict(output.local_scope)
+        frame = frame_of(
+            code,
+            output,
+            graphs=graphs,
+            arguments=self.positions,
+            names=self._names,
+            is_read=lambda value: isinstance(value, float) and value == self.number_read,
+            stands_for=stands_for,
+        )
+        is_known, failed = fits(self._known.get(frame.key, ()), output, stands_for)
         if is_known:
             found.graphs_known += graphs
         else:
@@ -406,6 +443,7 @@ def _trace(  # noqa: PLR0913
     originals: Mapping[tuple[Any, str], Any],
     known: Mapping[tuple[str, int, str], Sequence[Compiled]],
     code_by: Backend,
+    lowers: bool,
     settings: Mapping[str, Any],
 ) -> None:
     """Let Dynamo follow a call on fake tensors, and then its backward pass; arguments as those of `capture`."""
@@ -413,7 +451,16 @@ def _trace(  # noqa: PLR0913
     dynamo: Any = importlib.import_module("torch._dynamo")
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes.ShapeEnv())
     fakes: dict[int, Tensor] = {}
-    compiler = _GraphCompiler(found, facts=facts, code_by=code_by, settings=settings, known=known)
+    compiler = _GraphCompiler(
+        found,
+        facts=facts,
+        code_by=code_by,
+        lowers=lowers,
+        settings=settings,
+        known=known,
+        target=code_of(function),
+    )
+    compiler.fakes = fakes
     compiler.positions = {id(function): TARGET, id(getattr(function, "__self__", function)): OWNER}
     function, parallel = _prepared(function)
     with ExitStack() as stack:
@@ -437,17 +484,29 @@ def _trace(  # noqa: PLR0913
         # Dynamo follows each Python function that is called between two graphs, and must not follow ours.
         dispatch = dynamo.disable(_Reads.__torch_dispatch__)
         stack.enter_context(mock.patch.object(_Reads, "__torch_dispatch__", dispatch))
-        stack.enter_context(_Reads())
+        stack.enter_context(_Reads(compiler.number_read))
+        numbers: Any = private(_SPECIALIZED)
+        numbers.force_specializations = set(found.trace.specialized)
         compiled = dynamo.optimize(compiler.compile, dynamic=dynamic)(function)
         try:
             results = compiled(*fake_args, **fake_kwargs)
         finally:
             found.trace.code_state = dict(sizes._CODE_STATE)
+            found.trace.specialized = frozenset(numbers.force_specializations)
         outputs = [tensor for tensor in _tensors_in(results) if tensor.requires_grad]
         leaves = [tensor for tensor in fakes.values() if tensor.requires_grad]
         has_run_backward = bool(found.backward)  # the code itself
-        if outputs and leaves and not has_run_backward and code_by != "other":
+        if outputs and leaves and not has_run_backward and lowers and code_by != "other":
             torch.autograd.grad(outputs, leaves, [torch.ones_like(tensor) for tensor in outputs], allow_unused=True)
+
+
+def _has_numbers(graph: Any) -> bool:
+    """Whether a graph of Dynamo's has dynamic numbers of type float.
+
+    Dynamo compiles its function again with a constant in place of each that an operator does not take as a tensor. Only
+    the pass that makes graphs of ATen operators finds these.
+    """
+    return any(isinstance(node.meta.get("example_value"), torch.SymFloat) for node in graph.graph.nodes)
 
 
 def _tensors_in(results: Any) -> Iterator[Tensor]:

@@ -51,32 +51,45 @@ class CompiledCalls:
             key, alike, elements = _signature(*call)
             kind = key if self._compiler.dynamic is False else alike
             followed = kinds.fitting(call, kind)
+            asks = followed is not None and kinds.may_differ(followed, call) and kinds.compilations < self._most()
         if self._compiler.fullgraph and key in kinds.refused:
             raise _unsupported(*kinds.refused[key])
-        if followed is not None and key in followed.places:
+        if followed is not None and key in followed.places and not asks:
             return followed.places[key]
-        lowered = kinds.lowered.setdefault(alike, {})
+        lowered = kinds.lowered.setdefault(alike, [])
         lowers = len(lowered) < _MOST_SIZES
-        nearest = None if lowers else lowered[min(lowered, key=lambda size: abs(size - elements))]
-        if followed is not None and nearest is not None:
+        nearest = None if lowers else min(lowered, key=lambda known: abs(known[0] - elements))[1]
+        if followed is not None and nearest is not None and not asks:
             followed.places[key] = nearest
             return nearest
         if followed is None and kinds.compilations >= self._most():
             if kinds.limited is None:
                 kinds.limited = self._add(captured.unlowered("kinds"))
             return kinds.limited
-        trace = captured.Trace(code_state=recorder.code_state)
-        code = self._followed(call, trace, kinds, lowers=lowers)
+        trace = captured.Trace(
+            code_state=recorder.code_state, specialized=recorder.specialized_numbers, number=kinds.passes
+        )
+        kinds.passes += 1
+        has_kernels = followed is not None and key in followed.places
+        code = self._followed(call, trace, kinds, lowers=lowers and not has_kernels)
+        recorder.code_state = trace.code_state or recorder.code_state
+        recorder.specialized_numbers = trace.specialized
+        if followed is not None and not trace.compiled and asks:
+            with recorder.paused():
+                kinds.asked_in_vain(followed, call)
+            if has_kernels:
+                return followed.places[key]
+        if followed is not None and has_kernels:
+            nearest = followed.places[key]
         if nearest is not None:
             code = replace(code, **{name: getattr(recorder.codes[nearest], name) for name in _KERNELS})
-        if followed is None:
+        if followed is None or trace.compiled:
             with recorder.paused():
                 followed = kinds.add(call, kind, trace.frames, trace.compiled)
         if trace.frames and not trace.compiled:
             code = replace(code, graphs=0, breaks=(), shares_graphs=True)
-        recorder.code_state = trace.code_state or recorder.code_state
         followed.places[key] = place = self._add(code)
-        lowered.setdefault(elements, place)
+        lowered.append((elements, place))
         if kinds.first is None:
             kinds.first = place
         first = recorder.codes[kinds.first]

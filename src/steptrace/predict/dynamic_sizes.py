@@ -1,10 +1,12 @@
-"""The dynamic sizes of compiled code, and the conditions on them that its guards hold."""
+"""The dynamic sizes and numbers of compiled code, and the conditions on them that its guards hold."""
 
 import importlib
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from steptrace import foreign_messages as messages
+from steptrace.predict.guard_values import Scope
 
 
 class Symbol(NamedTuple):
@@ -15,16 +17,28 @@ class Symbol(NamedTuple):
         sources: expressions for the sizes that it stands for, which are equal to each other.
         low: the least value that the code is compiled for.
         high: the greatest.
+        is_float: whether it is a number of type float. PyTorch compiles code with one for any value but NaN.
     """
 
     symbol: Any
     sources: tuple[str, ...]
     low: float
     high: float
+    is_float: bool = False
+
+    def values(self, scope: Scope) -> list[float]:
+        """What its sources are in a call, as far as they are numbers there."""
+        numbers = map(scope.value_of, self.sources)
+        return [number for number in numbers if isinstance(number, float if self.is_float else int)]
+
+    def allows(self, values: Sequence[float]) -> bool:
+        """Whether code is compiled for these values of its sources."""
+        first = values[0]
+        return self.low <= first <= self.high and all(value == first for value in values)
 
 
 class Condition(NamedTuple):
-    """A condition on dynamic sizes that a branch of the code or an operator has asked about.
+    """A condition on dynamic sizes or numbers that a branch of the code or an operator has asked about.
 
     Attributes:
         expression: in `sympy`, of the symbols.
@@ -54,9 +68,9 @@ class DynamicSizes(NamedTuple):
         symbols = []
         for symbol, sources in named.items():
             limits = shapes.var_to_range.get(symbol)
-            if limits is not None and limits.is_int:
+            if limits is not None and (limits.is_int or limits.is_float):
                 low, high = (_limit(limits.lower, -math.inf), _limit(limits.upper, math.inf))
-                symbols.append(Symbol(symbol, sources, low, high))
+                symbols.append(Symbol(symbol, sources, low, high, bool(limits.is_float)))
         conditions = []
         for guard in shapes.guards:
             text = str(guard.expr)

@@ -20,7 +20,8 @@ from steptrace.predict.backend import DEVICE_TYPE
 
 #: Dynamo's kinds of guards whose values are compared, and which part of a value is compared.
 LENGTHS: Final = ("SEQUENCE_LENGTH", "DICT_LENGTH")
-_CONSTANTS: Final = ("CONSTANT_MATCH", "EQUALS_MATCH")
+CONSTANT: Final = "CONSTANT_MATCH"
+_CONSTANTS: Final = (CONSTANT, "EQUALS_MATCH")
 _IDENTITIES: Final = ("ID_MATCH", "FUNCTION_MATCH", "BUILTIN_MATCH", "CLASS_MATCH")
 CONTAINS: Final = ("DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS")
 TENSOR, TYPE, _CLOSURE, KEYS, PRESENT, SAME = (
@@ -122,10 +123,17 @@ def _place(stack: Iterable[traceback.FrameSummary]) -> tuple[str | None, int | N
 
 
 class Scope(NamedTuple):
-    """What the names of guards refer to, for one call."""
+    """What the names of guards refer to, for one call.
+
+    Attributes:
+        arguments: the local names.
+        globals: the global ones.
+        stands_for: by the identity of a fake tensor, that of the program's tensor which it stands for.
+    """
 
     arguments: Mapping[str, Any]
     globals: Mapping[str, Any]
+    stands_for: Mapping[int, int] = {}
 
     def value_of(self, name: str) -> Any:
         """The value of an expression; `MISSING` where there is no such object."""
@@ -263,7 +271,7 @@ def state_of(scope: "Scope", guards: Iterable[Guard | str]) -> dict[Guard | str,
             if guard.kind == SAME and value is not MISSING:
                 state[guard] = value is scope.value_of(str(guard.key))
             else:
-                state[guard] = MISSING if value is MISSING else _compared(guard, value)
+                state[guard] = MISSING if value is MISSING else _compared(guard, value, scope)
         except TypeError:  # an object of another kind, without a length or keys
             state[guard] = Identity(type(value))
         if guard.kind == TENSOR and isinstance(value, Tensor):
@@ -274,7 +282,7 @@ def state_of(scope: "Scope", guards: Iterable[Guard | str]) -> dict[Guard | str,
     return state
 
 
-def _compared(guard: Guard, value: Any) -> Any:
+def _compared(guard: Guard, value: Any, scope: "Scope") -> Any:
     kind = guard.kind
     if kind in CONTAINS:
         return guard.key in value
@@ -283,7 +291,9 @@ def _compared(guard: Guard, value: Any) -> Any:
     if kind in LENGTHS:  # Dynamo compares the type as well
         return Identity(type(value)), len(value)
     if kind in _IDENTITIES:
-        return Identity(value)
+        if isinstance(value, Tensor) and scope.stands_for and id(value) not in scope.stands_for:
+            return MISSING  # made while the code is followed, as an optimizer's state is; the program has its own
+        return Identity(value, scope.stands_for.get(id(value)))
     if kind == _CLOSURE:
         return Identity(getattr(value, "__code__", value))
     if kind == TYPE:

@@ -6,13 +6,14 @@ noted in the program itself, and are compared at later calls. A call that fits n
 
 import gc
 import inspect
+import math
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType, NoneType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from torch import nn
 
@@ -20,11 +21,13 @@ from steptrace import foreign_messages as messages
 from steptrace.documents.compilations import Recompiled
 from steptrace.documents.compiled import GraphBreak
 from steptrace.engine.frames import trace_file_name
-from steptrace.predict.dynamic_sizes import Condition, DynamicSizes, bound, sympy_false
+from steptrace.predict.dynamic_sizes import Condition, DynamicSizes, Symbol, bound, sympy_false
 from steptrace.predict.failed_guards import Failed
 from steptrace.predict.guard_values import (
+    CONSTANT,
     MISSING,
     SHAPES,
+    TYPE,
     Guard,
     Scope,
     TensorValue,
@@ -39,6 +42,13 @@ from steptrace.torch_names import private
 pytree: Any = private("torch.utils._pytree")
 
 
+#: Types whose values are compared by themselves; they have no identity.
+_PLAIN: Final = (int, float, str, NoneType)
+#: Types of the values of guards on those, and on lengths.
+_COMPARED_BY_VALUE: Final = (*_PLAIN, tuple)
+#: How often Dynamo is asked about calls with the same guards without a recompilation, before it is not asked any more.
+#: Chosen freely: each time takes seconds.
+_MOST_IN_VAIN: Final = 3
 #: Places of the compiled function, and of the object whose method it is, among the arguments of a call.
 TARGET, OWNER = -1, -2
 #: A compiled function, and the arguments of its call by position and by name.
@@ -61,12 +71,14 @@ class Reference(NamedTuple):
         identity: of another object.
         parts: of a container, which the call may have made, by their place or key.
         container: its type.
+        name: of a number or text, the argument of the followed function that it is.
     """
 
     argument: int | None = None
     identity: int | None = None
     parts: "tuple[tuple[Any, Reference], ...]" = ()
     container: type | None = None
+    name: str | None = None
 
     @classmethod
     def to_value(cls, value: Any, arguments: Mapping[int, int]) -> "Reference":
@@ -81,13 +93,15 @@ class Reference(NamedTuple):
             return cls(parts=parts, container=dict)
         return cls(identity=id(value))
 
-    def found(self, objects: Mapping[int, Any], leaves: Mapping[int, Any]) -> Any:
-        """The object, among those of this process by identity, and the call's arguments by their place."""
+    def found(self, objects: Mapping[int, Any], leaves: Mapping[int, Any], names: Mapping[str, Any]) -> Any:
+        """The object, among those of this process by identity, and the call's arguments by their place and name."""
+        if self.name is not None:
+            return names.get(self.name, MISSING)
         if self.argument is not None:
             return leaves.get(self.argument, MISSING)
         if self.container is None:
             return objects.get(self.identity or 0, MISSING)
-        parts = {key: part.found(objects, leaves) for key, part in self.parts}
+        parts = {key: part.found(objects, leaves, names) for key, part in self.parts}
         return parts if self.container is dict else self.container(parts.values())
 
     def identities(self) -> Iterator[int]:
@@ -112,6 +126,7 @@ class Frame:
         state: the values of its guards, as `Compiled.values`, where it was compiled.
         graphs: how many graphs it makes, 0 or 1.
         locals: what its local names are, as far as another process can find them again.
+        depends_on_reads: whether its code depends on numbers that were read at a graph break.
     """
 
     function: str
@@ -123,6 +138,7 @@ class Frame:
     state: "dict[Guard | str, Any]"
     graphs: int
     locals: "dict[str, Reference]"
+    depends_on_reads: bool = False
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -153,26 +169,38 @@ class Compiled:
                 difference = value.difference(other, guard.name if isinstance(guard, Guard) else "", dynamic)
                 if difference is not None:
                     return Failed(guard, value, other, difference[1])
-            elif not isinstance(guard, Guard) or guard.name not in dynamic:
+            elif not isinstance(guard, Guard) or guard.name not in dynamic or guard.kind == TYPE:
                 return Failed(guard, value, other, None)
         return self._size_that_fails(now, scope)
 
     def _size_that_fails(self, now: Mapping[Guard | str, Any], scope: "Scope") -> Failed | None:
-        values: dict[Any, Any] = {}
-        for symbol, sources, low, high in self.sizes.symbols:
-            sizes = [size for size in map(scope.value_of, sources) if isinstance(size, int)]
-            if not sizes:
+        numbers: dict[Any, Any] = {}
+        for symbol in self.sizes.symbols:
+            values = symbol.values(scope)
+            if not values:
                 continue
-            values[symbol] = sizes[0]
-            if not low <= sizes[0] <= high or any(size != sizes[0] for size in sizes):
-                return self._failed_size(sources[0], f"{bound(low)} <= {sources[0]} <= {bound(high)}", now)
+            numbers[symbol.symbol] = values[0]
+            if not symbol.allows(values):
+                return self._failed_symbol(symbol, values[0], now)
         for condition in self.sizes.conditions:
-            holds = condition.expression.xreplace(values)
+            holds = condition.expression.xreplace(numbers)
             if holds in (False, sympy_false()):
                 symbols = condition.expression.free_symbols
                 source = next(one.sources[0] for one in self.sizes.symbols if one.symbol in symbols)
                 return self._failed_size(source, condition.text, now, condition)
         return None
+
+    def _failed_symbol(self, symbol: Symbol, value: float, now: Mapping[Guard | str, Any]) -> Failed:
+        """A size or a number that the code is not compiled for."""
+        source = symbol.sources[0]
+        if math.isnan(value):
+            return self._failed_size(source, f"not math.isnan({source})", now)
+        if messages.DYNAMO_SIZE.find(source) is not None or symbol.low < symbol.high:
+            return self._failed_size(source, f"{bound(symbol.low)} <= {source} <= {bound(symbol.high)}", now)
+        # Dynamo has made a number dynamic at first, and then a constant that the code is compiled for.
+        failed = self._failed_size(source, source, now)
+        constant = cast("Guard", failed.guard)._replace(kind=CONSTANT)
+        return Failed(constant, symbol.low if symbol.is_float else int(symbol.low), value, None)
 
     def _failed_size(
         self, source: str, text: str, now: Mapping[Guard | str, Any], condition: Condition | None = None
@@ -196,11 +224,18 @@ class Followed:
         parts: the functions that Dynamo has compiled for it, with the values of their guards as read here.
         kind: its kind of arguments, where guards are not known.
         places: by the sizes of such calls, where the kernels are kept (`Syncs.codes`).
+        hides: whether some guards look at values that only Dynamo's process can read, such as numbers that are made
+            between two graphs.
+        asked: the dynamic sizes and numbers of calls with these guards that Dynamo has followed.
+        in_vain: how often it was asked, and compiled nothing.
     """
 
     parts: "list[tuple[Frame, Compiled]]"
     kind: object
     places: dict[object, int] = field(default_factory=dict)
+    hides: bool = False
+    asked: set[object] = field(default_factory=set)
+    in_vain: int = 0
 
 
 @dataclass(eq=False)
@@ -214,10 +249,11 @@ class CompiledKinds:
         followed: the calls that were followed.
         frames: the compilations of each function, with values as Dynamo's own process reads them.
         recompilations: the guards that have failed.
-        lowered: by kind of arguments and their number of elements, where kernels are kept (`Syncs.codes`).
+        lowered: by kind of arguments their number of elements, and where the kernels are kept (`Syncs.codes`).
         limited: where the code stands for calls that come after PyTorch's limit; None if there are none.
         first: where the code of the first compilation is kept; it holds all recompilations.
         refused: by call what PyTorch says of code that must be one graph and is not, and the break.
+        passes: how often Dynamo has followed a call.
     """
 
     function: str
@@ -226,10 +262,11 @@ class CompiledKinds:
     followed: list[Followed] = field(default_factory=list)
     frames: dict[tuple[str, int, str], list[Compiled]] = field(default_factory=dict)
     recompilations: dict[object, Recompiled] = field(default_factory=dict)
-    lowered: dict[object, dict[int, int]] = field(default_factory=dict)
+    lowered: dict[object, list[tuple[int, int]]] = field(default_factory=dict)
     limited: int | None = None
     first: int | None = None
     refused: dict[object, tuple[str | None, GraphBreak]] = field(default_factory=dict)
+    passes: int = 0
     #: Objects that locals of the functions are, by the identity that they had.
     _objects: weakref.WeakValueDictionary[int, Any] = field(default_factory=weakref.WeakValueDictionary)
 
@@ -274,26 +311,56 @@ class CompiledKinds:
                     with suppress(TypeError):  # it cannot be referred to weakly
                         self._objects[id(one)] = one
         parts = []
+        hides = False
         for frame in frames:
             scope = self.scope_of(call, frame)
-            parts.append((frame, Compiled(state_of(scope, frame.guards), frame.sizes)))
+            state = state_of(scope, frame.guards)
+            hides = hides or frame.depends_on_reads or any(not symbol.values(scope) for symbol in frame.sizes.symbols)
+            hides = hides or any(
+                frame.state[guard] is not MISSING and state[guard] is MISSING for guard in frame.guards
+            )
+            parts.append((frame, Compiled(state, frame.sizes)))
         for place, failed in compiled.items():
             frame = frames[place]
             if failed is not None:
                 self._note(failed, frame)
             self.frames.setdefault(frame.key, []).append(Compiled(frame.state, frame.sizes))
-        self.followed.append(Followed(parts, kind))
+        self.followed.append(Followed(parts, kind, hides=hides))
+        self.followed[-1].asked.add(self._dynamic_values(call, self.followed[-1]))
         return self.followed[-1]
+
+    def may_differ(self, followed: Followed, call: Call) -> bool:
+        """Whether only Dynamo can say that a call, whose guards hold as far as they are read here, is compiled again.
+
+        That is where guards look at what is made of dynamic sizes and numbers, and these have new values, or at numbers
+        that are read at a graph break, which are taken to be others at each call. Dynamo is not asked any more once it
+        has compiled nothing a few times.
+        """
+        if not followed.hides:
+            return False
+        if any(frame.depends_on_reads for frame, _ in followed.parts) and not followed.in_vain:
+            return True
+        return followed.in_vain < _MOST_IN_VAIN and self._dynamic_values(call, followed) not in followed.asked
+
+    def asked_in_vain(self, followed: Followed, call: Call) -> None:
+        """Note that Dynamo has compiled nothing for a call of which `may_differ` was true."""
+        followed.asked.add(self._dynamic_values(call, followed))
+        followed.in_vain += 1
+
+    def _dynamic_values(self, call: Call, followed: Followed) -> object:
+        scopes = [(self.scope_of(call, frame), frame) for frame, _ in followed.parts]
+        return tuple(tuple(symbol.values(scope)) for scope, frame in scopes for symbol in frame.sizes.symbols)
 
     def scope_of(self, call: Call, frame: Frame) -> "Scope":
         """The local and global names of one function of a call."""
         target, args, kwargs = call
         leaves = dict(enumerate(pytree.tree_leaves((list(args), dict(kwargs)))))
         leaves |= {TARGET: target, OWNER: getattr(target, "__self__", None)}
-        found = {name: reference.found(self._objects, leaves) for name, reference in frame.locals.items()}
+        scope = scope_of(target, args, kwargs)
+        names = scope.arguments
+        found = {name: reference.found(self._objects, leaves, names) for name, reference in frame.locals.items()}
         known = {name: value for name, value in found.items() if value is not MISSING}
         if (frame.file, frame.line) == (self.file, self.line):
-            scope = scope_of(target, args, kwargs)
             return Scope({**known, **scope.arguments}, scope.globals)
         module = sys.modules.get(frame.module)
         return Scope(known, {} if module is None else vars(module))
@@ -305,7 +372,16 @@ class CompiledKinds:
         self.recompilations[key] = replace(known, recompilations=known.recompilations + 1)
 
 
-def frame_of(code: CodeType, output: Any, *, graphs: int, arguments: Mapping[int, int]) -> Frame:
+def frame_of(  # noqa: PLR0913
+    code: CodeType,
+    output: Any,
+    *,
+    graphs: int,
+    arguments: Mapping[int, int],
+    names: Mapping[str, Any],
+    is_read: Callable[[Any], bool],
+    stands_for: Mapping[int, int],
+) -> Frame:
     """What Dynamo says of a function that it has compiled.
 
     Args:
@@ -313,29 +389,42 @@ def frame_of(code: CodeType, output: Any, *, graphs: int, arguments: Mapping[int
         output: Dynamo's `OutputGraph`.
         graphs: how many graphs it makes.
         arguments: by the identity of an argument of the call, its place.
+        names: the arguments of the followed function by name.
+        is_read: says of a value whether it stands for one that was read at a graph break.
+        stands_for: by the identity of a fake tensor, that of the program's tensor.
     """
     guards = tuple(guards_of(output.guards))
-    scope = Scope(output.local_scope, output.global_scope)
+    scope = Scope(output.local_scope, output.global_scope, stands_for)
+    sizes = DynamicSizes.of_shapes(output.shape_env)
+    state = state_of(scope, guards)
+    looked_at = [*state.values(), *(value for symbol in sizes.symbols for value in symbol.values(scope))]
     return Frame(
         function=code.co_name,
         file=trace_file_name(code.co_filename),
         line=code.co_firstlineno,
         module=str(output.global_scope.get("__name__", "")),
         guards=guards,
-        sizes=DynamicSizes.of_shapes(output.shape_env),
-        state={guard: sendable(value) for guard, value in state_of(scope, guards).items()},
+        sizes=sizes,
+        state={guard: sendable(value) for guard, value in state.items()},
         graphs=graphs,
         locals={
-            name: Reference.to_value(value, arguments)
+            name: Reference(name=name) if isinstance(value, _PLAIN) else Reference.to_value(value, arguments)
             for name, value in output.local_scope.items()
-            if not isinstance(value, int | float | str | NoneType)
+            if not isinstance(value, _PLAIN) or is_same(value, names.get(name, MISSING))
         },
+        depends_on_reads=any(map(is_read, looked_at)),
     )
 
 
-def fits(known: Sequence[Compiled], output: Any) -> tuple[bool, Failed | None]:
-    """Whether earlier compilations of a function do for this call, and the guard that keeps it from the latest one."""
-    scope = Scope(output.local_scope, output.global_scope)
+def fits(known: Sequence[Compiled], output: Any, stands_for: Mapping[int, int]) -> tuple[bool, Failed | None]:
+    """Whether earlier compilations of a function do for this call, and the guard that keeps it from the latest one.
+
+    Args:
+        known: the earlier compilations.
+        output: Dynamo's `OutputGraph` of this call.
+        stands_for: by the identity of a fake tensor, that of the program's tensor.
+    """
+    scope = Scope(output.local_scope, output.global_scope, stands_for)
     failed: Failed | None = None
     for compiled in reversed(known):
         difference = compiled.difference(state_of(scope, compiled.values), scope)

@@ -182,6 +182,8 @@ class Syncs:
         self.originals: dict[tuple[Any, str], Any] = {}
         #: Which sizes and numbers of compiled code have varied so far, in PyTorch's own form; None for none.
         self.code_state: Any = None
+        #: Dynamo's names of numbers that it has found to be constants.
+        self.specialized_numbers: frozenset[str] = frozenset()
         #: What each piece of code was compiled for, by its code object and settings.
         self.guarded_code: dict[object, CompiledKinds] = {}
         self._compiled_calls = 0
