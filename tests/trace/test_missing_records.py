@@ -4,12 +4,14 @@ import copy
 import functools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 
 from builders import PINNED_H2D, TraceBuilder, training_step
+from steptrace.diff import diff, read_sides
 from steptrace.documents.summary import TraceSummary
 
 STEP = 1_000_000
@@ -272,3 +274,16 @@ def test_steps_far_apart_as_they_always_are_have_no_gap() -> None:
         builder.step(number, number * 5 * STEP, STEP)
         builder.kernel(number * 5 * STEP + 5_000, number * 5 * STEP + 10_000, 700_000)
     assert len(builder.summary().steps) == 4
+
+
+def test_a_diff_with_a_trace_without_launches_compares_what_both_know(tmp_path: Path) -> None:
+    whole = _whole()
+    without = TraceBuilder()
+    without.events = [event for event in whole.events if not _is_call(event)]
+    sides = read_sides([whole.write(tmp_path / "a.json")], [without.write(tmp_path / "b.json")])
+    result = diff(*sides)
+    assert {"syncs", "lines"} <= set(result.not_measured)
+    assert result.parts_ns["compute"].a == result.parts_ns["compute"].b
+    assert (result.parts_ns["idle_sync"].a is None, result.parts_ns["idle_sync"].b) == (False, None)
+    assert not result.lines
+    assert not result.syncs

@@ -50,7 +50,10 @@ class Side:
     @property
     def has_lines(self) -> bool:
         """Whether every trace knows which lines of the program its work comes from."""
-        return all(trace.program.stacks or trace.program.by_line for trace in self.traces)
+        return all(
+            trace.program.by_line or (trace.program.by_line is not None and trace.program.stacks)
+            for trace in self.traces
+        )
 
 
 def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:

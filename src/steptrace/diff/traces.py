@@ -61,7 +61,8 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
     operators = (
         _changes(SideRows(a.operators, a.steps), SideRows(b.operators, b.steps), OPERATOR_LEVELS) if profiled else ()
     )
-    syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if gpu else ()
+    has_syncs = gpu and all(trace.syncs.count is not None for trace in (*a.traces, *b.traces))
+    syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if has_syncs else ()
     has_lines = gpu and a.has_lines and b.has_lines
     has: dict[Needs, bool] = {"gpu_work": gpu, "gpu_work_with_lines": has_lines, "profiled_steps": profiled}
     lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if has_lines else ()
@@ -85,7 +86,9 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
         step_ns=step,
         parts_ns=parts,
         figures=figures,
-        not_measured=tuple(topic.name for topic in TOPICS if not has[topic.needs]),
+        not_measured=tuple(
+            topic.name for topic in TOPICS if not has[topic.needs] or (topic.name == "syncs" and not has_syncs)
+        ),
         kernels=kernels,
         operators=operators,
         syncs=syncs,
