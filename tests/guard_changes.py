@@ -21,6 +21,12 @@ def summed(x: Tensor, parts: Any) -> Tensor:
     return x + sum(parts)
 
 
+def weighted(x: Tensor, weights: dict[str, float]) -> Tensor:
+    for name in weights:
+        x = x + weights[name]
+    return x
+
+
 def increased(x: Tensor) -> Tensor:
     return x + 1
 
@@ -51,6 +57,13 @@ CHANGES: dict[str, tuple[Any, list[tuple[Any, ...]], str, str, int | None]] = {
     "text": (named, [(T(3), "a"), (T(3), "b")], "value", "name", None),
     "flag": (chosen, [(T(3), True), (T(3), False)], "value", "flag", None),
     "length": (summed, [(T(3), [1]), (T(3), [1, 2])], "length", "parts", None),
+    "key": (
+        weighted,
+        [(T(3), {"a": 1.0, "b": 2.0}), (T(3), {"a": 1.0, "c": 2.0})],
+        "value",
+        "list(dict.keys(weights))[1]",
+        None,
+    ),
     "type": (summed, [(T(3), [1]), (T(3), (1,))], "type", "parts", None),
     "object": (applied, [(torch.sin, T(3)), (torch.cos, T(3))], "object", "function", None),
     "alias": (added, [(ONE, ONE), (T(3), T(3))], "alias", "x is y", None),

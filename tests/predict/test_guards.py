@@ -110,6 +110,7 @@ VALUES: dict[str, tuple[str | None, str | None]] = {
     "text": ("'a'", "'b'"),
     "flag": ("True", "False"),
     "length": ("1", "2"),
+    "key": ("'b'", "'c'"),
     "type": ("list", "tuple"),
     "object": ("sin", "cos"),
     "alias": (None, None),

@@ -93,9 +93,7 @@ def _figures(failed: Failed) -> _Figures:
             return _Figures("type", guard.name, None, _text(of_type), _text(now_of_type))
         return _Figures("length", guard.name, None, _text(length), _text(now))
     if guard.kind == KEYS:
-        return _Figures(
-            "length", guard.name, None, repr(len(value)), repr(len(other)) if type(other) is tuple else None
-        )
+        return _figures_of_keys(guard.name, value, other)
     if guard.kind == PRESENT:
         return _Figures("type", guard.name)
     if isinstance(value, Identity):
@@ -105,6 +103,14 @@ def _figures(failed: Failed) -> _Figures:
         return _Figures("type", guard.name, None, _text(value), _text(other))
     kind, name = kind_of_value(guard.name, of_module=guard.of_module)
     return _Figures(kind, name, None, _text(value), _text(other))
+
+
+def _figures_of_keys(name: str, keys: tuple[Any, ...], now: Any) -> _Figures:
+    """Of a dictionary, whose keys are compared one by one if there are as many as before."""
+    if type(now) is not tuple or len(now) != len(keys):
+        return _Figures("length", name, None, repr(len(keys)), repr(len(now)) if type(now) is tuple else None)
+    place = next(k for k, (key, other) in enumerate(zip(keys, now, strict=True)) if key != other)
+    return _Figures("value", f"list(dict.keys({name}))[{place}]", None, _text(keys[place]), _text(now[place]))
 
 
 def _text(value: Any) -> str | None:
