@@ -165,7 +165,10 @@ def test_lines_of_traces_without_python_frames_are_not_measured(compared: Compar
     builder.kernel(10_000, 20_000, 30_000)
     without = compared(builder, _steps(_STEADY))
     assert without.not_measured == ("lines",)
-    assert "lines: not measured (needs GPU work with its lines or Python frames on both sides)" in in_words(without)
+    assert (
+        "lines: not measured (needs GPU work with its launches, and with lines or Python frames on both sides)"
+        in in_words(without)
+    )
     assert compared(_steps(_STEADY), _steps(_STEADY)).not_measured == ()
 
 
@@ -196,6 +199,41 @@ def test_a_trace_without_gpu_has_no_kernels_to_compare(compared: Compared) -> No
     assert document.figures["gpu_busy_pct"] == Pair(a=None, b=document.figures["gpu_busy_pct"].b)
     assert "kernels: not measured" in in_words(document)
     assert "Not measured: needs GPU work on both sides." in page_html(document)
+
+
+def _slow_step(kernel_us: int, *, with_calls: bool) -> TraceBuilder:
+    """Steps that are longer by what their kernel takes, each with a sync."""
+    builder = TraceBuilder()
+    length = (600 + kernel_us) * 1000
+    for step in range(4):
+        at = step * length
+        builder.step(step, at, length)
+        builder.frame("model.py(10): forward", at, 300_000)
+        builder.op("aten::mm", at + 10_000, 50_000)
+        builder.kernel(at + 20_000, at + 30_000, kernel_us * 1000)
+        builder.call("cudaStreamSynchronize", at + 40_000, kernel_us * 1000)
+    if not with_calls:
+        builder.events = [event for event in builder.events if event["cat"] != "cuda_runtime"]
+    return builder
+
+
+@pytest.mark.parametrize("lacking", ["a", "b"])
+def test_what_one_side_cannot_tell_is_neither_compared_nor_the_cause(lacking: str, compared: Compared) -> None:
+    document = compared(
+        _slow_step(100, with_calls=lacking != "a"),
+        _slow_step(300, with_calls=lacking != "b"),
+    )
+    assert document.not_measured == ("syncs", "lines")
+    assert (document.syncs, document.lines, "queues" in document.tables) == ((), (), False)
+    assert None in (document.parts_ns["idle_sync"].a, document.parts_ns["idle_sync"].b)
+    assert document.cause_figures.part == "compute"
+    assert "Not measured: needs GPU work with the calls that wait for it on both sides." in page_html(document)
+    assert "syncs: not measured" in in_words(document)
+
+
+def test_what_both_sides_can_tell_is_compared(compared: Compared) -> None:
+    document = compared(_slow_step(100, with_calls=True), _slow_step(300, with_calls=True))
+    assert (document.not_measured, "queues" in document.tables, len(document.lines)) == ((), True, 1)
 
 
 def test_traces_without_steps_are_compared_whole(compared: Compared) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -15,11 +16,17 @@ from steptrace.diff.runs import ProgramRuns, runs_at
 from steptrace.documents.labels import Label
 from steptrace.documents.overview import TopOperator
 from steptrace.documents.program import LineTime
+from steptrace.documents.subject import Absence
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.table import rows
 from steptrace.trace.files import find_traces
 from steptrace.trace.model import Trace
 from steptrace.trace.read import read_each
+
+#: Reasons why rows are not known. With any other reason there are none.
+_UNKNOWN: Final[frozenset[Absence]] = frozenset(
+    {"gpu_records_lost", "no_runtime_calls", "launches_lost", "unknown_runtime"}
+)
 
 
 @dataclass(frozen=True)
@@ -51,9 +58,18 @@ class Side:
     def has_lines(self) -> bool:
         """Whether every trace knows which lines of the program its work comes from."""
         return all(
-            trace.program.by_line or (trace.program.by_line is not None and trace.program.stacks)
+            trace.program.by_line is not None and (trace.program.stacks or trace.program.by_line)
             for trace in self.traces
         )
+
+    @property
+    def has_syncs(self) -> bool:
+        """Whether every trace would show syncs."""
+        return all(trace.syncs.count is not None for trace in self.traces)
+
+    def has_table(self, name: str) -> bool:
+        """Whether no trace lacks what the rows of a subject follow from; a table without such a reason is empty."""
+        return not any(trace.absent.get(name) in _UNKNOWN for trace in self.traces)
 
 
 def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:

@@ -40,6 +40,8 @@ _TIMES: Final = {
     for column in columns_of(kind)
     if column.total and column.unit == "ns"
 }
+#: The part with the idle time whose cause a trace cannot tell.
+_IDLE_UNKNOWN: Final = "idle_unknown"
 #: The programs count as different if kernels with names that both sides have take less than this share of the time.
 LEAST_ALIKE: Final = 0.25
 
@@ -61,15 +63,20 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
     operators = (
         _changes(SideRows(a.operators, a.steps), SideRows(b.operators, b.steps), OPERATOR_LEVELS) if profiled else ()
     )
-    has_syncs = gpu and all(trace.syncs.count is not None for trace in (*a.traces, *b.traces))
+    has_syncs = gpu and a.has_syncs and b.has_syncs
     syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if has_syncs else ()
     has_lines = gpu and a.has_lines and b.has_lines
-    has: dict[Needs, bool] = {"gpu_work": gpu, "gpu_work_with_lines": has_lines, "profiled_steps": profiled}
+    has: dict[Needs, bool] = {
+        "gpu_work": gpu,
+        "gpu_work_with_lines": has_lines,
+        "gpu_work_with_syncs": has_syncs,
+        "profiled_steps": profiled,
+    }
     lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if has_lines else ()
     tables = {
         name: tuple(_row(change, name_of(change.row)) for change in _differing(_rows(a, name), _rows(b, name)))
         for name, needs_gpu in _compared_tables()
-        if has["gpu_work" if needs_gpu else "profiled_steps"]
+        if has["gpu_work" if needs_gpu else "profiled_steps"] and a.has_table(name) and b.has_table(name)
     }
     step, parts = _step(a, b)
     rows = {"idle_sync": syncs, "": kernels if gpu else operators}
@@ -86,9 +93,7 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
         step_ns=step,
         parts_ns=parts,
         figures=figures,
-        not_measured=tuple(
-            topic.name for topic in TOPICS if not has[topic.needs] or (topic.name == "syncs" and not has_syncs)
-        ),
+        not_measured=tuple(topic.name for topic in TOPICS if not has[topic.needs]),
         kernels=kernels,
         operators=operators,
         syncs=syncs,
@@ -214,6 +219,7 @@ def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[Ro
     cause = DiffCause(a_ns=step.a, b_ns=step.b, whole_traces=whole)
     if abs(delta) < NOISE_FLOOR * max(step.a, 1):
         return replace(cause, is_same=True)
+    parts = _known_of_both(parts)
     part = max(parts, key=lambda name: _delta(parts[name]) * delta, default=None)
     if part is not None and _delta(parts[part]) * delta > 0:
         cause = replace(cause, part=part, part_ns=_delta(parts[part]))
@@ -221,6 +227,16 @@ def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[Ro
     if row is not None and _longest(row) * delta > 0:
         cause = replace(cause, row=row.name, place=row.place, row_ns=_longest(row))
     return cause
+
+
+def _known_of_both(parts: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    """The parts that both sides can tell. Idle time with a cause that one of them cannot tell is of unknown cause."""
+    untold = [name for name, pair in parts.items() if pair.a is None or pair.b is None]
+    if not untold:
+        return parts
+    pairs = [parts[name] for name in (*untold, _IDLE_UNKNOWN) if name in parts]
+    idle = Pair(a=sum(pair.a or 0.0 for pair in pairs), b=sum(pair.b or 0.0 for pair in pairs))
+    return {name: pair for name, pair in parts.items() if name not in untold} | {_IDLE_UNKNOWN: idle}
 
 
 def _delta(figure: Pair) -> float:

@@ -125,7 +125,7 @@ class DiffNote(Document, frozen=True):
 
 
 #: What both sides must have so that a topic is compared.
-Needs = Literal["gpu_work", "gpu_work_with_lines", "profiled_steps"]
+Needs = Literal["gpu_work", "gpu_work_with_lines", "gpu_work_with_syncs", "profiled_steps"]
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Diff(File, frozen=True, kw_only=True):
     not_measured: Annotated[tuple[str, ...], field("Topics that a side cannot show.")]
     kernels: Annotated[tuple[RowChange, ...], _topic("Kernels", KernelName, "gpu_work")]
     operators: Annotated[tuple[RowChange, ...], _topic("Operators", TopOperator, "profiled_steps")]
-    syncs: Annotated[tuple[RowChange, ...], _topic("Syncs", SyncSite, "gpu_work")]
+    syncs: Annotated[tuple[RowChange, ...], _topic("Syncs", SyncSite, "gpu_work_with_syncs")]
     lines: Annotated[tuple[RowChange, ...], _topic("Lines", LineTime, "gpu_work_with_lines")]
     tables: Annotated[
         dict[str, tuple[RowChange, ...]],

@@ -36,7 +36,8 @@ TopicTable = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
 #: The figures that both sides must have for a topic, in words.
 _NEEDS: Final[Mapping[Needs, str]] = {
     "gpu_work": "GPU work",
-    "gpu_work_with_lines": "GPU work with its lines or Python frames",
+    "gpu_work_with_lines": "GPU work with its launches, and with lines or Python frames",
+    "gpu_work_with_syncs": "GPU work with the calls that wait for it",
     "profiled_steps": "profiled steps",
 }
 
