@@ -395,3 +395,29 @@ def test_a_class_that_passes_calls_on_has_no_line_of_its_own_but_where_it_waits_
     here, own = syncs.sites
     assert here.code == "values.sum().item()"
     assert own.line == line_of(PassesOn, "args[0].sum()")
+
+
+class ReadsResults(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is torch.Tensor.mean and func(*args, **(kwargs or {})).item() > 1e9:
+                cls.is_large = True
+            elif func is torch.Tensor.std and func(*args, **(kwargs or {})).isnan():
+                return args[0]
+            if func is torch.Tensor.sum:
+                func(*args, **(kwargs or {})).tolist()
+            return func(*args, **(kwargs or {}))
+
+
+def test_a_class_that_reads_what_a_call_gives_waits_at_its_own_line():
+    with predict_syncs() as syncs:
+        values = torch.ones(3, device="cuda").as_subclass(ReadsResults)
+        values.mean()
+        values.std()
+        values.sum()
+    assert [site.line for site in syncs.sites] == [
+        line_of(ReadsResults, ".item()"),
+        line_of(ReadsResults, ".isnan()"),
+        line_of(ReadsResults, ".tolist()"),
+    ]

@@ -3,6 +3,7 @@
 Needs PyTorch and the standard library only.
 """
 
+import ast
 import itertools
 import linecache
 import re
@@ -76,7 +77,17 @@ def passes_on(site: SourceLine) -> bool:
 
 @cache
 def _calls_it(site: SourceLine) -> bool:
-    return _CALLS_IT.search(site.code or "") is not None
+    code = re.sub(r"^elif\b", "if", site.code or "")
+    if _CALLS_IT.search(code) is None:
+        return False
+    try:
+        nodes = list(ast.walk(ast.parse(f"{code} pass" if code.endswith(":") else code)))
+    except SyntaxError:  # a part of a statement
+        return True
+    # A line that goes on with the result may wait for it: a method of it, or a branch on it.
+    used = [node.value for node in nodes if isinstance(node, ast.Attribute)]
+    used += [node.test for node in nodes if isinstance(node, ast.If | ast.While | ast.Assert)]
+    return not any(_CALLS_IT.search(ast.unparse(node)) for node in used)
 
 
 def calling_site(frames: Iterable[SourceLine], generated: str = "<") -> SourceLine | None:
