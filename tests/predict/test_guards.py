@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from guard_changes import CHANGES
 from steptrace.predict import Prediction, captured, predict_syncs
+from steptrace.predict.failed_guards import Failed
+from steptrace.predict.guard_values import ALIASES
 from steptrace.torch_names import release_of
 
 pytestmark = pytest.mark.skipif(
@@ -127,6 +129,14 @@ def test_a_guard_is_predicted_with_the_facts_that_pytorch_says_and_the_values(na
         (guard,) = (guard for code in Prediction.so_far(syncs).compiled.codes for guard in code.recompilations)
     assert (guard.kind, guard.value, guard.dimension, guard.guard) == (kind, value, dimension, None)
     assert (guard.before, guard.now) == VALUES[name]
+
+
+def test_of_several_tensors_that_are_or_are_not_the_same_the_first_pair_is_named() -> None:
+    gone = frozenset((f"L['a{k}']", "L['x']") for k in range(100, 200))
+    new = frozenset((f"L['b{k}']", "L['x']") for k in range(100, 200))
+    for before, now, expected in ((gone, new, "x is a100"), (frozenset(), new, "x is not b100")):
+        failed = Failed(ALIASES, before, now, None).recompiled(function="f", function_file="f.py", function_line=1)
+        assert (failed.kind, failed.value) == ("alias", expected)
 
 
 def test_modes_types_and_settings_are_compiled_for_once_each() -> None:

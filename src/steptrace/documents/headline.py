@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from steptrace.documents.quality import LostRecords
+from steptrace.documents.subject import Absence
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ class Caution:
             have the same caution.
         queued: of `unknown_idle`, whether the work after the gaps is known to have been launched before them; else
             the trace has no launch of it.
+        lacks: of `unknown_idle`, why the trace cannot tell some causes; None if it can tell all.
     """
 
     code: CautionCode
@@ -175,3 +177,4 @@ class Caution:
     slower: float = 0.0
     idle: float = field(default=0.0, compare=False)
     queued: bool = True
+    lacks: Absence | None = None

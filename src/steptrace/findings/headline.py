@@ -192,6 +192,9 @@ def _unknown_idle(trace: TraceSummary) -> Caution | None:
     idle = parts.get("idle_unknown", 0)
     if not idle or idle < UNKNOWN_IDLE * sum(parts.values()):
         return None
+    if trace.overview is not None and None in trace.overview.parts_ns.values():
+        # A critical path needs all that tells causes, so it lacks the same.
+        return Caution("unknown_idle", idle=idle / sum(parts.values()), lacks=trace.absent.get("critical_path"))
     gaps = [gap for gap in trace.idle.longest if gap.cause == "unknown"]
     launched = sum(gap.dur for gap in gaps if gap.launched_after_ns is not None)
     return Caution("unknown_idle", idle=idle / sum(parts.values()), queued=2 * launched >= sum(gap.dur for gap in gaps))

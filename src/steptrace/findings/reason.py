@@ -25,7 +25,7 @@ _OTHER: Final = "other"
 
 
 def reason_of(trace: TraceSummary) -> Reason | None:
-    """The largest part of a trace's step; None where nothing divides it."""
+    """The largest part of a trace's step; None where nothing divides it, or the trace cannot tell which it is."""
     divided = trace.overview
     if divided is None or not divided.window_ns:
         return None
@@ -51,7 +51,9 @@ def _of_gpu(window: Window) -> Reason | None:
     of_syncs = after_syncs if ceiling_ns is None else min(after_syncs, window.per_step(ceiling_ns))
     times |= {"syncs": of_syncs, "host": times["host"] + after_syncs - of_syncs}
     kind = max(times, key=lambda name: times[name])
-    if not times[kind]:
+    # Most of the step may be idle time whose cause the trace cannot tell.
+    untold_ns = parts.get("idle_unknown", 0.0) if _is_untold(trace) else 0.0
+    if times[kind] <= untold_ns:
         return None
     busy_ns = window.step_ns - (window.idle_ns or 0.0)
     reason = Reason(
@@ -76,6 +78,11 @@ def _of_gpu(window: Window) -> Reason | None:
     if kind == "syncs":
         reason = _with_site(reason, trace)
     return reason
+
+
+def _is_untold(trace: TraceSummary) -> bool:
+    """Whether the trace lacks what tells some causes of idle time."""
+    return trace.overview is not None and None in trace.overview.parts_ns.values()
 
 
 def _with_kernel(reason: Reason, window: Window) -> Reason:

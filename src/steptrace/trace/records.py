@@ -301,8 +301,8 @@ def _has_events(start: Ints, end: Ints, events: Sequence[Columns], *, ends: bool
 def empty_steps(steps: pd.DataFrame, begun: Ints, events: Sequence[Columns]) -> Mask:
     """A mask of the steps in which no event begins, ends or goes on, where others have many.
 
-    A short last one is none: a `step()` call after the last step only begins it. Nor are they where they come here and
-    there: then the program calls `step()` more often than it has steps.
+    A short one is none: a `step()` call after the last step only begins it, and a loop that skips a batch ends it soon.
+    Nor are they where they come here and there: then the program calls `step()` more often than it has steps.
 
     Args:
         steps: the steps, in order of time.
@@ -314,7 +314,7 @@ def empty_steps(steps: pd.DataFrame, begun: Ints, events: Sequence[Columns]) -> 
         return np.zeros_like(empty)
     start, length = steps["ts"].to_numpy(), steps["host_dur"].to_numpy()
     end = start + length
-    empty[-1] &= 2 * length[-1] > np.median(length[begun > 0])
+    empty &= 2 * length > np.median(length[begun > 0])
     rows = np.flatnonzero(empty)
     empty[rows] = ~_has_events(start[rows], end[rows], events, ends=True)
     runs = np.count_nonzero(empty & ~np.append(False, empty[:-1]))

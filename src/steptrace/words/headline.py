@@ -18,7 +18,7 @@ from steptrace.documents.headline import (
 )
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.limits import NOISE_FLOOR, SLOW_PROFILE
-from steptrace.words.codes import GPU_SPAN
+from steptrace.words.codes import ABSENCES, GPU_SPAN
 
 #: Most counts of single steps in a sentence; of more their range is given.
 _MOST_COUNTS: Final = 6
@@ -193,6 +193,8 @@ def caution_text(caution: Caution) -> str:
             return f"{times}: {most} is the profiler's."
         case "probably_inference":
             return "Neither a backward pass nor an optimizer step is in the trace: probably inference."
+        case "unknown_idle" if caution.lacks is not None:
+            return f"Idle for an unknown reason, {fmt.share(caution.idle)}: {ABSENCES[caution.lacks]}."
         case "unknown_idle":
             lacks = "the trace does not say what it waited for" if caution.queued else "the trace lacks its launch"
             began = "was launched before the GPU ran dry and began late" if caution.queued else "began late"
