@@ -13,6 +13,8 @@ import pytest
 from builders import PINNED_H2D, TraceBuilder, training_step
 from steptrace.diff import diff, read_sides
 from steptrace.documents.summary import TraceSummary
+from steptrace.findings.headline import cautions_of
+from steptrace.findings.reason import reason_of
 
 STEP = 1_000_000
 STEPS = 6
@@ -133,6 +135,8 @@ def test_without_launches_nothing_follows_from_them(
     assert [overview.parts_ns[name] for name in causes] == [None] * len(causes)
     assert sum(overview.known_ns.values()) == overview.window_ns
     assert all(step.parts_ns[name] is None for step in overview.by_step for name in causes)
+    (idle,) = (caution for caution in cautions_of(entry) if caution.code == "unknown_idle")
+    assert (idle.lacks, reason_of(entry)) == (code, None)
     assert {row.device_self_ns for row in overview.operators} == {None}
     assert None not in {row.name for row in overview.operators}
     assert sum(row.share for row in overview.operators) == pytest.approx(1)
@@ -209,6 +213,15 @@ def test_a_short_step_without_events_at_the_end_was_only_begun() -> None:
     entry = builder.summary()
     assert [step.index for step in entry.steps] == [*range(STEPS + 1)]
     assert [check.warns for check in entry.quality.checks if check.check == "steps_with_work"] == [True]
+
+
+def test_a_short_step_without_events_in_the_middle_is_that_of_a_batch_that_was_skipped() -> None:
+    builder = TraceBuilder()
+    for number in range(STEPS):
+        training_step(builder, number + (number > 2), number * STEP + 3_000 * (number > 2))
+    builder.step(3, 3 * STEP, 3_000)
+    entry = builder.summary()
+    assert (len(entry.steps), entry.quality.left_out) == (STEPS + 1, ())
 
 
 def test_a_step_that_an_event_of_an_earlier_one_fills_is_not_empty() -> None:
