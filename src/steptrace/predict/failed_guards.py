@@ -74,8 +74,9 @@ class _Figures(NamedTuple):
 def _figures(failed: Failed) -> _Figures:
     guard, value, other, dimension = failed
     if guard == ALIASES:
-        ((first, second), *_) = value ^ other
-        return _Figures("alias", f"{second} is {'' if value - other else 'not '}{first}")
+        gone = value - other
+        first, second = min(gone or other - value)  # of several the first by name, in every run
+        return _Figures("alias", f"{second} is {'' if gone else 'not '}{first}")
     if isinstance(guard, str):
         return _Figures("global_state", guard, None, _text(value), _text(other))
     if guard.kind == SHAPES:
