@@ -163,6 +163,21 @@ def _makes_steps(event: dict[str, Any]) -> bool:
     return bool(event["name"].startswith(("ProfilerStep#", "enumerate(DataLoader)#")))
 
 
+@pytest.mark.parametrize(("lost", "launches"), [(0, 100), (20, None)])
+def test_work_from_before_the_recording_needs_no_launch_without_steps_either(lost: int, launches: int | None) -> None:
+    """Unless the first operators have no call, which they have later."""
+    builder = TraceBuilder()
+    for number in range(20):
+        builder.gpu("gemm", number * 10_000, 8_000, None)
+    for number in range(100 + lost):
+        builder.op("aten::mm", number * 10_000, 8_000)
+        if number >= lost:
+            builder.kernel(number * 10_000 + 1_000, 600_000 + number * 20_000, 15_000)
+    entry = builder.summary()
+    assert (entry.launches and entry.launches.count) == launches
+    assert (entry.absent.get("critical_path") is None) is (launches is not None)
+
+
 @pytest.mark.parametrize(
     "dropped",
     [

@@ -51,10 +51,15 @@ def left_over(trace: Trace) -> NDArray[np.bool_]:
     A host that runs ahead leaves such work to the GPU (`trace.records.launched_before`). No figure per step counts it.
     A trace without steps has none.
     """
+    return _launched_before(trace) if len(trace.steps) else np.zeros(len(trace.kernels), dtype=bool)
+
+
+def _launched_before(trace: Trace) -> NDArray[np.bool_]:
+    """A mask of the analysed GPU's work that comes before all work with a launch."""
     work = trace.kernels
     here = (work["device"] == trace.device).to_numpy()
     linked = here & work["launch"].notna().to_numpy()
-    if not len(trace.steps) or not linked.any():
+    if not linked.any():
         return np.zeros(len(work), dtype=bool)
     earlier = np.zeros(len(work), dtype=bool)
     rows = np.flatnonzero(here)
@@ -116,9 +121,18 @@ def launches_known(trace: Trace) -> bool:
     Otherwise nothing that follows from launches is measured: which operator, label or line work is of, how long it was
     queued, why the GPU was idle, or what a step waited for.
     """
-    of_steps = (trace.kernels["device"] == trace.device).to_numpy() & ~left_over(trace)
+    earlier = left_over(trace) if len(trace.steps) or _lacks_first_calls(trace) else _launched_before(trace)
+    of_steps = (trace.kernels["device"] == trace.device).to_numpy() & ~earlier
     linked = trace.kernels["launch"].notna().to_numpy()[of_steps]
     return trace.meta.records.calls_whole and bool(linked.sum() >= LAUNCH_COVERAGE * len(linked))
+
+
+def _lacks_first_calls(trace: Trace) -> bool:
+    """Whether operators that call the runtime later on end before all recorded calls: then their calls were lost."""
+    ops, calls = trace.ops, trace.launches
+    calling = ops["name"].iloc[calls["op"].dropna().astype("int64").to_numpy()]
+    early = ops["name"][start_end(ops)[1] <= calls["ts"].min()]
+    return bool(early.isin(calling.unique()).any())
 
 
 def launches_measured(trace: Trace) -> bool:
