@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from hypothesis import given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
@@ -43,7 +43,7 @@ _WORK = st.builds(
     st.integers(7, 8),
     st.integers(0, 120),
     st.integers(1, 12),
-    st.sampled_from(["linked", "graph", "lost"]),
+    st.sampled_from(["linked", "graph", "linked", "graph", "lost"]),
     st.none() | st.integers(0, 1000),
 )
 _WORKS = st.lists(_WORK, min_size=1, max_size=10)
@@ -77,11 +77,23 @@ def _make(works: list[Work], step_lengths: list[int]) -> Made:
     return Made(builder.trace(), works, owner)
 
 
+def _launched_before(made: Made) -> list[bool]:
+    """Of each activity, whether it was launched before the recording: no launch, and before all with one.
+
+    Nobody knows if over 5 % of the later ones lack their launch, too.
+    """
+    linked = [work.start for work, owner in zip(made.works, made.owner, strict=True) if owner is not None]
+    before = [
+        owner is None and work.start < min(linked, default=0)
+        for work, owner in zip(made.works, made.owner, strict=True)
+    ]
+    later = [owner is None for owner, earlier in zip(made.owner, before, strict=True) if not earlier]
+    return before if sum(later) <= 0.05 * len(later) else [False] * len(before)
+
+
 def _left_over(made: Made) -> list[bool]:
-    """Of each activity, whether it was done for steps before the recorded ones: no launch, and before all with one."""
-    first = min((work.start for work, owner in zip(made.works, made.owner, strict=True) if owner), default=0)
-    recorded = len(made.trace.steps) > 0
-    return [recorded and owner is None and w.start < first for w, owner in zip(made.works, made.owner, strict=True)]
+    """Of each activity, whether it was done for steps before the recorded ones."""
+    return _launched_before(made) if len(made.trace.steps) else [False] * len(made.works)
 
 
 def _outside_steps(made: Made) -> list[bool]:
@@ -98,6 +110,12 @@ def _outside_steps(made: Made) -> list[bool]:
 
 def _points(works: list[Work]) -> set[int]:
     return {point for work in works for point in range(work.start, work.start + work.length)}
+
+
+def _lost(made: Made) -> bool:
+    """Whether less than 95 % of the work that was launched in the recording has a launch."""
+    later = [owner for owner, earlier in zip(made.owner, _launched_before(made), strict=True) if not earlier]
+    return sum(owner is not None for owner in later) < 0.95 * len(later)
 
 
 def _check_launches(works: list[Work], made: Made) -> None:
@@ -239,10 +257,16 @@ def _check_gaps_and_what_ended_them(works: list[Work], made: Made) -> None:
     assert (int(endings["idle_ns"].sum()), int(endings["gaps"].sum())) == (sum(d for _, d in gaps), len(gaps))
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(_WORKS, st.lists(st.integers(1, 60), max_size=3))
 def test_launches_queues_copies_classes_and_gaps(works: list[Work], step_lengths: list[int]) -> None:
     """All of one trace: to make it takes longer than to check it."""
     made = _make(works, step_lengths)
+    # What is known of a trace that has lost launches or steps is in tests/trace/test_missing_records.py.
+    assume(not made.trace.meta.records.left_out and not _lost(made))
+    # A launch inside a launch is one: tests of the driver's calls inside the runtime's.
+    calls = {owner for owner in made.owner if owner is not None}
+    assume(not any(a[1] < b[1] and b[2] < a[2] for a in calls for b in calls))
     _check_launches(works, made)
     _check_queues(works, made)
     _check_copies(works, made)
@@ -289,7 +313,8 @@ def test_labels(labels: list[tuple[str, int, int]], work: list[tuple[int, int, i
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 1)
     builder.op("X", 0, 100, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
-    builder.gpu("gemm", 100, 1, None)
+    # Outside all labels. Without a launch nothing would be known of what the others launched.
+    builder.gpu("gemm", 100, 1, builder.call("cudaLaunchKernel", 0, 1))
     for name, start, end in labels:
         builder.label(name, start, end - start)
     for launched, tid, start, length in work:

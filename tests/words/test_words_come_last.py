@@ -407,7 +407,11 @@ def test_the_order_of_findings_is_the_same_without_sentences(
 def test_every_public_function_of_words_is_silenced_or_makes_no_sentence() -> None:
     left = {name for name, function in makers().items() if replacement_of(function) is None}
     # They order or look up, and return no text of their own.
-    assert left == {"steptrace.words.codes.words_of_column", "steptrace.words.prediction.most_first"}
+    assert left == {
+        "steptrace.words.codes.words_of_column",
+        "steptrace.words.lines.rows_shown",
+        "steptrace.words.prediction.most_first",
+    }
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
