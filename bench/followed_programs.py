@@ -34,6 +34,22 @@ def followed(folder: Path, program: Program) -> PredictedStep | None:
         return predicted_step([convert(json.load(file), Followed)])
 
 
+def last_step(syncs: Any, step: Callable[[], None], steps: int = 3) -> dict[str, Any]:
+    """Make a step so many times inside a prediction; what the probe would say of the last one.
+
+    Args:
+        syncs: what `predict_syncs()` gave.
+        step: makes one step; the first ones also create states.
+        steps: their number.
+    """
+    from steptrace.predict import Prediction
+
+    for _ in range(steps):
+        syncs.reset()
+        step()
+    return Prediction.so_far(syncs).to_json()
+
+
 def follow_all(
     folder: Path,
     programs: Iterable[_Program],

@@ -174,14 +174,11 @@ def follow(program: Program) -> dict[str, Any]:
     """Follow a program's third step: what the probe would say of it."""
     from steptrace.estimate.driver import driver_facts
     from steptrace.estimate.gpus import gpu_named
-    from steptrace.predict import Prediction, predict_syncs
+    from steptrace.predict import predict_syncs
 
     with predict_syncs(driver=driver_facts(gpu_named("A100-80")), follow_compiled=program.has("compiled")) as syncs:
         step = step_of(program)
-        for _ in range(3):
-            syncs.reset()
-            step()
-        return Prediction.so_far(syncs).to_json()
+        return followed_programs.last_step(syncs, step)
 
 
 if __name__ == "__main__":

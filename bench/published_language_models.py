@@ -227,16 +227,13 @@ def single_step(program: Program) -> Callable[[], None]:
 
 def follow(program: Program) -> dict[str, Any]:
     """Follow a program's third step: what the probe would say of it."""
-    from steptrace.predict import Prediction, predict_syncs
+    from steptrace.predict import predict_syncs
 
     with predict_syncs(driver=driver_facts(gpu_named("A100-80")), follow_compiled=program.is_compiled) as syncs:
         if program.is_sharded:
             dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
         step = sharded_step(program) if program.is_sharded else single_step(program)
-        for _ in range(3):
-            syncs.reset()
-            step()
-        return Prediction.so_far(syncs).to_json()
+        return followed_programs.last_step(syncs, step)
 
 
 if __name__ == "__main__":

@@ -352,7 +352,7 @@ def _detection(program: Program) -> Callable[[tuple[Tensor, Tensor]], Tensor]:
 
 def follow(program: Program) -> dict[str, Any]:
     """Follow a program's fourth step, when the buckets of gradients no longer change: what the probe would say."""
-    from steptrace.predict import Prediction, predict_syncs
+    from steptrace.predict import predict_syncs
 
     with predict_syncs() as syncs:
         if program.network == LLAMA:
@@ -361,10 +361,7 @@ def follow(program: Program) -> dict[str, Any]:
         else:
             dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
             step = step_of(program)
-        for _ in range(4):
-            syncs.reset()
-            step()
-        prediction = Prediction.so_far(syncs).to_json()
+        prediction = followed_programs.last_step(syncs, step, 4)
         dist.destroy_process_group()
         return prediction
 

@@ -199,14 +199,11 @@ def step_of(program: Program) -> Callable[[], None]:
 
 def follow(program: Program) -> dict[str, Any]:
     """Follow a program's third step; what the probe would say of it."""
-    from steptrace.predict import Prediction, predict_syncs
+    from steptrace.predict import predict_syncs
 
     with predict_syncs() as syncs:
         step = step_of(program)
-        for _ in range(3):
-            syncs.reset()
-            step()
-        return Prediction.so_far(syncs).to_json()
+        return followed_programs.last_step(syncs, step)
 
 
 if __name__ == "__main__":

@@ -220,14 +220,18 @@ def as_of_cuda(error: RuntimeError) -> RuntimeError:
 ENGINE: Final = "torch.autograd.Variable._execution_engine"
 
 
-class Engine:
-    """PyTorch's engine of backward passes, which raises the error that `_DeviceGuard` has taken."""
+class _WrappedEngine:
+    """PyTorch's engine of backward passes, of which a subclass replaces `run_backward`."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+
+class Engine(_WrappedEngine):
+    """PyTorch's engine of backward passes, which raises the error that `_DeviceGuard` has taken."""
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         """Run a backward pass in the calling thread; the engine has no other thread, see `_without_threads`."""
@@ -243,14 +247,8 @@ class Engine:
         raise pending
 
 
-class EngineAfterPrediction:
+class EngineAfterPrediction(_WrappedEngine):
     """PyTorch's engine of backward passes in a process with a real GPU, on which it cannot train after a prediction."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         """Run a backward pass; say why one on the real GPU fails."""
