@@ -87,6 +87,11 @@ docs: $(VENV_DOCS)/.installed-docs
 	$(VENV_DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo $(abspath build/docs/index.html)
 
+# The pages of the results in reports/reference, after a change of words, rules or pages; see docs/reference_pages.py.
+.PHONY: reference-pages
+reference-pages: $(VENV)/.installed
+	$(BIN)/python docs/reference_pages.py
+
 # The README's pictures, from the results in reports/reference; see docs/pictures.py.
 .PHONY: pictures
 pictures: $(VENV)/.installed-dev test-setup

@@ -123,7 +123,8 @@ def test_where_nothing_is_faster_the_baseline_is_kept_or_more_runs_are_taken():
     answer = answer_of(study(slow))
     assert (answer.outcome, answer.advice.to_do, answer.use) == ("none_faster", "keep", "base")
     assert [row.name for row in answer.slower] == ["slow"]
-    answer = answer_of(study(slow, variant("open", 1.1, "undecided")))
+    two = {"runs": [{"status": "ok"}] * 2}
+    answer = answer_of(study(variants=[BASE | two, slow | two, variant("open", 1.1, "undecided", **two)]))
     assert ([row.name for row in answer.undecided], answer.advice.to_do) == (["open"], "take_more_runs")
 
 
@@ -162,6 +163,20 @@ def test_the_runs_to_take_are_four_times_those_that_were_taken():
     comparison = study(variants=[BASE | runs, variant("even", 1.05, "undecided", **runs)])
     assert answer_of(comparison).advice.runs == 8
     assert codes_in(verdict_of(comparison).advice) == ["--config repeats=8"]
+
+
+def test_after_one_run_each_the_runs_that_a_comparison_takes_are_advised():
+    comparison = study(variant("open", 1.5, "faster") | {"ratio": {"value": 1.5, "verdict": None}})
+    advice = answer_of(comparison).advice
+    assert (advice.to_do, advice.runs, advice.if_confirmed) == ("confirm", 3, None)
+    assert codes_in(verdict_of(comparison).advice)[0].endswith("repeats=3")
+
+
+def test_the_answer_comes_before_what_else_is_known_of_the_variants():
+    fast, slow = variant("fast", 2.0, "faster"), variant("slow", 0.5, "slower")
+    first, *others = verdict_of(study(fast, slow)).sentences
+    assert codes_in(first) == ["fast", "base"]
+    assert codes_in(" ".join(others)) == ["slow"]
 
 
 def test_cpu_timings_are_called_so():

@@ -82,7 +82,28 @@ def test_verdict_axis_every_variant_and_advice_are_seen_without_scrolling(visit,
             assert foot(tab, f".result > tbody {cell}", row) < height
     for n in range(advice):
         assert foot(tab, ".first summary", n) < height
-    assert foot(tab, ".result > tbody .goes", -1) < foot(tab, ".first summary")
+    advice_is_first = foot(tab, ".first summary") < foot(tab, ".result > tbody .goes", -1)
+    assert advice_is_first == (size == PHONE)
+
+
+@pytest.mark.parametrize("count", [11, 15])
+def test_of_many_variants_a_phone_shows_what_to_do_and_the_fastest_without_scrolling(visit, study_of, count):
+    tab = opened(visit, study_of(count), PHONE)
+    for n in range(3):
+        assert foot(tab, ".first summary", n) < foot(tab, ".result svg.axis")
+    assert foot(tab, ".result > tbody > tr.best .goes") < PHONE[1]
+
+
+def test_on_a_phone_a_variant_without_a_profile_has_its_sampled_busy_time_in_place_of_a_bar(visit, tmp_path):
+    builder = StudyBuilder(tmp_path / "results", baseline="base")
+    builder.add("base", [30.0] * 3, ratio={"value": 1.0, "verdict": "baseline"}, trace=traced(30.0), gpu_busy_pct=61.0)
+    builder.add("sampled", [20.0] * 3, ratio={"value": 1.5, "verdict": "faster"}, nvml_util_pct=87.0)
+    render_study(builder.write(), tmp_path / "page.html")
+    tab = opened(visit, tmp_path / "page.html", PHONE)
+    rows = tab.locator(".result tbody > tr")
+    shown = [[row.locator(cell).is_visible() for cell in (".goes", ".used")] for row in (rows.nth(0), rows.nth(1))]
+    assert shown == [[True, False], [False, True]]
+    assert "87" in rows.nth(1).locator(".used").inner_text()
 
 
 def test_of_many_variants_a_phone_shows_the_baseline_and_the_fastest_first(visit, study_of):

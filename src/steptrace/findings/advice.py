@@ -14,6 +14,10 @@ from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import most_waiting
 from steptrace.findings.why import why
 
+#: Fewer runs have no interval, so there is nothing that more runs would make narrower.
+_RUNS_OF_INTERVAL: Final = 2
+#: The runs that are advised then, those that a study has by default.
+_RUNS: Final = 3
 #: The most lines with fewer launches that are named.
 _MOST_LINES: Final = 2
 #: At such a line a variant keeps at most this share of the launches.
@@ -44,6 +48,8 @@ def advice_of(study: Comparison, chosen: VariantResult | None) -> tuple[Advice, 
         advice = replace(_advice(study, "confirm"), runs=more)
         return replace(advice, if_confirmed=None if best is None else _changes(study, best)), None
     if any(v.verdict == "undecided" or (v.verdict is None and not v.is_baseline) for v in study.measured):
+        if runs < _RUNS_OF_INTERVAL:
+            return replace(_advice(study, "confirm"), runs=_RUNS), None
         return replace(_advice(study, "take_more_runs"), runs=4 * runs), None
     keep = ChangedSettings(name=study.baseline, baseline=None, set=(), remove=())
     return replace(_advice(study, "keep"), variant=keep), study.baseline

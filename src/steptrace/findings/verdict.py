@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from steptrace.documents.answer import Tone
 from steptrace.documents.comparison import Comparison
 from steptrace.findings.answer import answer_of
-from steptrace.words.answer import advice_in_words, checks_of, reason_of, sentence_of, syncs_of
+from steptrace.words.answer import advice_in_words, checks_of, reason_of, sentences_of, syncs_of
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class StudyVerdict:
     """The result of a study. Names are in backticks; pages show them as code.
 
     Attributes:
-        sentence: which variant is faster, by how much and how sure; what failed.
+        sentences: which variant is faster, by how much and how sure; then the other variants, and what failed.
         reason: why; may be empty.
         syncs: the syncs of all variants, where the reason does not name them; may be empty.
         checks: whether all compute the same, broken gates.
@@ -22,13 +22,18 @@ class StudyVerdict:
         tone: `bad` if nothing was measured, `care` if a gate is broken or the fastest cannot be used.
     """
 
-    sentence: str
+    sentences: tuple[str, ...]
     reason: str
     syncs: str
     checks: tuple[str, ...]
     advice: str
     use: str | None
     tone: Tone
+
+    @property
+    def sentence(self) -> str:
+        """All sentences as one text."""
+        return " ".join(self.sentences)
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -40,7 +45,7 @@ def verdict_of(study: Comparison) -> StudyVerdict:
     """The verdict on a study. Without a GPU the estimates decide, if there are some that tell variants apart."""
     answer = answer_of(study)
     return StudyVerdict(
-        sentence=sentence_of(answer),
+        sentences=sentences_of(answer),
         reason=reason_of(answer),
         syncs=syncs_of(answer),
         checks=checks_of(answer),

@@ -58,10 +58,15 @@ _WRONG: Final[Mapping[EquivalenceStatus, str]] = {
 
 def sentence_of(answer: Answer) -> str:
     """Which variant is faster, by how much and how sure; what failed."""
+    return " ".join(sentences_of(answer))
+
+
+def sentences_of(answer: Answer) -> tuple[str, ...]:
+    """The same in parts: first the answer itself, then what else is known of the variants."""
     ended = [f"{_names(row.names)} {_ENDINGS[row.status]}." for row in answer.ended]
     # Where a variant is chosen, the sentence on those that are about equally fast names the section.
     section = [] if answer.section is None or answer.alike else [_section(answer.section)]
-    return " ".join([*_speeds(answer), *section, *ended])
+    return (*_speeds(answer), *section, *ended)
 
 
 def _section(section: SectionTimes) -> str:

@@ -63,7 +63,8 @@ def first_screen(study: Comparison) -> Html:
         study=study,
         paragraphs=_paragraphs(study.text),
         tone=verdict.tone,
-        sentence=short_names(study, verdict.sentence),
+        answer=short_names(study, verdict.sentences[0]),
+        others=short_names(study, " ".join(verdict.sentences[1:])),
         why=short_names(study, verdict.reason),
         checks=" ".join(verdict.checks),
         difference=difference(study),
@@ -228,7 +229,7 @@ def _used(shown: Sequence[VariantResult]) -> Figure:
     """GPU busy by the trace, or as sampled if there is no trace; without a GPU the number of operators in a step."""
     busy = {variant.name: _busy(variant) for variant in shown}
     if any(value is not None for value in busy.values()):
-        return Figure(_heading("gpu_busy_pct"), busy, look="num used")
+        return Figure(_heading("gpu_busy_pct"), busy, look="num used", label="Busy")
     operators = {variant.name: variant.operators_per_step for variant in shown}
     return Figure(_heading("operators_per_step"), operators, look="used", label="Operators")
 
@@ -241,7 +242,7 @@ def _busy(variant: VariantResult) -> str | None:
     if variant.gpu_busy_pct is not None:
         return fmt.percent(variant.gpu_busy_pct)
     sampled = variant.nvml_util_pct
-    return None if sampled is None else Html(fmt.percent(sampled)) + _NOTE.format("NVML", "")
+    return None if sampled is None else Html(f"{fmt.percent(sampled)} ") + _NOTE.format("NVML", "")
 
 
 def _step_time(variant: VariantResult) -> str | None:
