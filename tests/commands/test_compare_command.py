@@ -107,6 +107,33 @@ def test_no_verdict_where_steps_are_too_uneven_for_one_and_no_ratio_where_scales
     assert other.ratio is None
 
 
+def test_each_variant_without_a_verdict_has_its_reason() -> None:
+    """One run on either side, uneven steps, no step time on either side: each is in exactly one note."""
+    once, failed = (1.0,), {"status": "failed", "runs": [{"repeat": 0, "status": "failed"}], "step_ms": None}
+    noise = {"noise": {"iqr_over_median": 0.3}}
+    a = study(
+        variant("judged", 10), variant("once", 10, once, **noise), variant("uneven", 10, **noise),
+        variant("lost", 10), variant("found", 10, **failed),
+    )  # fmt: skip
+    b = study(
+        variant("judged", 5), variant("once", 10), variant("uneven", 10), variant("lost", 10, **failed),
+        variant("found", 10),
+    )  # fmt: skip
+    for sides, lost, found in ((a, b), "now", "before"), ((b, a), "before", "now"):
+        compared = change(*sides)
+        assert {name for name, verdict in _verdicts(compared).items() if verdict} == {"judged"}
+        notes = {note.code: note.figures for note in compared.remarks}
+        assert notes["too_few_runs"]["variants"] == ["once"]
+        assert notes["too_uneven"]["variants"] == ["uneven"]
+        assert notes["not_measured"] == {lost: ["lost"], found: ["found"]}
+        texts = {note.code: change_note_text(note) for note in compared.remarks}
+        for code, name in ("too_few_runs", "once"), ("too_uneven", "uneven"), ("not_measured", "found"):
+            assert [other for other, text in texts.items() if f"`{name}`" in text] == [code]
+    assert {"not_measured", "too_few_runs", "too_uneven"}.isdisjoint(
+        note.code for note in change(study(variant("v", 10)), study(variant("v", 9))).remarks
+    )
+
+
 def test_other_figures_that_differ() -> None:
     a = variant("v", 10, syncs={"predicted_per_step": 3}, gpu_busy_pct=50.0, peak_allocated_bytes=1000)
     b = variant("v", 10, syncs={"predicted_per_step": 0}, gpu_busy_pct=52.0, peak_allocated_bytes=None)

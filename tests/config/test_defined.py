@@ -77,23 +77,65 @@ def test_nothing_is_imported(root: Path) -> None:
 STUDY = "title: T\nbaseline: a\nprogram: {{command: {}}}\nvariants: {{a: []}}\n"
 
 
+@pytest.fixture
+def programs(copy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that alone is on the path, with programs that nothing starts."""
+    folder = copy / "programs"
+    folder.mkdir()
+    for name in ("python", "python3.11", "torchrun", "jupyter", "bash", "make", "env"):
+        executable(folder / name)
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def executable(path: Path) -> Path:
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
         ("[python, train.py]", None),
         ("[python3.11, -u, train.py, --out=new.py]", None),
+        ("[python, -W, ignore, -Xdev, train.py]", None),
+        ("[python, -c, pass]", None),
+        ("[python, '-']", None),
+        ("[env, LR=1, python, train.py]", None),
         ("python -m torch.distributed.run --nproc-per-node=2 train.py", None),
         ("[torchrun, --nproc-per-node, 2, train.py]", None),
+        ("[torchrun, -m, own.train]", None),
         ("[python, 'train_{seed}.py']", None),
         ("[make, train.py]", None),  # it may make it
+        ("[python, own]", None),  # it has a `__main__.py`
+        ("[./start, anything]", None),
         ("bash run.sh", "there is no script 'run.sh'"),
         ("[python, trian.py]", "did you mean 'train.py'?"),
+        ("[python, trian]", "did you mean 'train.py'?"),
+        ("[python, -W, ignore, trian.py]", "did you mean 'train.py'?"),
+        ("[env, LR=1, python, trian.py]", "did you mean 'train.py'?"),
+        ("[python, empty]", "there is no script 'empty'"),
+        ("[jupyter, execute, train.ipynb]", "there is no script 'train.ipynb'"),
         ("[torchrun, --nproc-per-node, 2, scripts/train.py]", "there is no script 'scripts/train.py'"),
+        ("[torchrun, --nproc-per-node=2, -m, own.trian]", "did you mean 'train'?"),
+        ("python -m torch.distributed.run --module own.trian", "did you mean 'train'?"),
+        ("[python, -u, -m, own.trian]", "did you mean 'train'?"),
+        ("[python, -um, own.trian]", "did you mean 'train'?"),
+        ("[python, -m, empty]", "'empty'"),
+        ("[pyhton, train.py]", "did you mean 'python'?"),
+        ("[./stop]", "there is no program './stop'"),
+        ("[./train.py]", "chmod +x ./train.py"),
         ("[python, '']", None),
     ],
 )
-def test_the_script_of_a_command(plan_of: Callable[..., Plan], copy: Path, command: str, problem: str | None) -> None:
-    (copy / "train.py").write_text("")
+def test_what_a_command_starts(plan_of: Callable[..., Plan], copy: Path, command: str, problem: str | None) -> None:
+    for folder in ("own", "empty"):
+        (copy / folder).mkdir()
+    for file in ("train.py", "own/train.py", "own/__main__.py"):
+        (copy / file).write_text("")
+    executable(copy / "start")
     if problem is None:
         plan_of(STUDY.format(command))
     else:
@@ -103,12 +145,22 @@ def test_the_script_of_a_command(plan_of: Callable[..., Plan], copy: Path, comma
         assert "variant 'a'" in str(caught.value)
 
 
+def test_a_program_is_looked_for_on_the_path_of_the_study(
+    plan_of: Callable[..., Plan], copy: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (copy / "train.py").write_text("")
+    monkeypatch.setenv("PATH", "/nowhere")
+    study = STUDY.replace("command: {}", f"command: [python, train.py], env: {{{{PATH: {programs}}}}}")
+    plan_of(study.format())
+    with pytest.raises(ConfigError, match="there is no program 'python'"):
+        plan_of(STUDY.format("[python, train.py]"))
+
+
 def test_the_module_of_a_command(plan_of: Callable[..., Plan], copy: Path) -> None:
     python = copy / "environment" / "bin" / "python"
     (copy / "environment" / "lib" / "python3.11" / "site-packages" / "installed").mkdir(parents=True)
     python.parent.mkdir()
-    python.write_text("#!/bin/sh\n")
-    python.chmod(0o755)
+    executable(python)
     (copy / "own.py").write_text("")
     for module in ("own", "installed.train", "json.tool"):
         plan_of(STUDY.format(f"[{python}, -m, {module}]"))

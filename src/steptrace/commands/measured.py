@@ -95,7 +95,7 @@ def timing(measured: MeasuredProgram, summary: "Summary | None" = None) -> list[
     parts = [f"{typical['backwards']} backward passes" if typical["backwards"] != 1 else "1 backward pass"]
     if typical["batches"]:
         parts.append("1 batch" if typical["batches"] == 1 else f"{typical['batches']} batches")
-        parts += [f"{typical['samples']} samples"] if typical["samples"] else []
+        parts += [fmt.plural(typical["samples"], "sample")] if typical["samples"] else []
     # Their steps in all, with those of warm-up and of the profiler, are in run.json: no other figure here counts them.
     optimizers = ", ".join(name for name, _ in measured.launched.ranks[0].optimizers)
     lines.append(f"  each step: {', '.join(parts)}; optimizer: {optimizers or 'none seen'}")

@@ -277,7 +277,11 @@ def explain(verdict: Verdict) -> str:
     lines += [f"gate {line}" for gate in verdict.gates for line in not_covered_in_words(gate)]
     if verdict.status == "pass":
         held = sum(gate.outcome == "held" for gate in verdict.gates)
-        lines.append(f"all {verdict.runs} runs ok" + (f", {fmt.plural(held, 'gate')} held" if verdict.gates else ""))
+        runs = fmt.plural(verdict.runs, "run")
+        lines.append(
+            f"{runs if verdict.runs == 1 else f'all {runs}'} ok"
+            + (f", {fmt.plural(held, 'gate')} held" if verdict.gates else "")
+        )
     elif verdict.failed:
         lines.append("the same command again runs only what failed")
     return fmt.printable("\n".join(lines))

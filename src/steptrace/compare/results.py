@@ -11,7 +11,7 @@ where to look.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import ne
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -98,11 +98,17 @@ def change(before: Comparison, now: Comparison) -> Change:
     ratios = _ratios(sides, of_means=of_means)
     adjusted = stats.holm({name: r.p_value for name, r in ratios.items() if r.p_value is not None})
     floor = max(before.method.noise_floor, now.method.noise_floor)
-    uneven = [name for name in ratios if _is_uneven(left[name]) or _is_uneven(right[name])]
+    uneven = [name for name, r in ratios.items() if r.low is not None and _is_uneven(left[name], right[name])]
     judged = [name for name in ratios if name not in uneven]
     verdicts = {name: stats.verdict(ratios[name], adjusted.get(name), floor) for name in judged}
     reconfigured = [name for name in shared if left[name].digest != right[name].digest]
-    notes = tuple(_notes(before, now, reconfigured, uneven))
+    without_verdict = _Unjudged(
+        before=[name for name in sides if not _has_times(left[name])],
+        now=[name for name in sides if not _has_times(right[name])],
+        too_few_runs=[name for name, ratio in ratios.items() if ratio.low is None],
+        uneven=uneven,
+    )
+    notes = tuple(_notes(before, now, reconfigured, without_verdict))
     return Change(
         environment=tuple(_environment(before, now)),
         variants=tuple(_variant(left[n], right[n], ratios.get(n), verdicts.get(n)) for n in shared),
@@ -127,9 +133,25 @@ def _ratios(sides: dict[str, tuple[VariantResult, VariantResult]], *, of_means: 
     return ratios
 
 
-def _is_uneven(variant: VariantResult) -> bool:
-    """Whether its steps vary too much for a verdict."""
-    return (variant.noise.iqr_over_median or 0) > stats.IQR_REFUSED
+class _Unjudged(NamedTuple):
+    """The variants without a verdict, by the reason."""
+
+    #: Without a step time in the result before, and in this one.
+    before: list[str]
+    now: list[str]
+    #: Without an interval, which takes two runs of each side.
+    too_few_runs: list[str]
+    uneven: list[str]
+
+
+def _has_times(variant: VariantResult) -> bool:
+    """Whether any of its runs was measured."""
+    return any(run.median_ms for run in variant.runs)
+
+
+def _is_uneven(*variants: VariantResult) -> bool:
+    """Whether the steps of any of them vary too much for a verdict."""
+    return any((variant.noise.iqr_over_median or 0) > stats.IQR_REFUSED for variant in variants)
 
 
 def _variant(
@@ -209,7 +231,7 @@ def _place(finding: Finding) -> tuple[object, ...]:
     return finding.rule, finding.variant, *((source.file, source.line) if source is not None else ())
 
 
-def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[str]) -> Iterator[ChangeNote]:
+def _notes(a: Comparison, b: Comparison, reconfigured: list[str], unjudged: _Unjudged) -> Iterator[ChangeNote]:
     """The notes on what to read with care."""
     if a == b:
         yield ChangeNote("same_result", {})
@@ -220,6 +242,10 @@ def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[s
         yield ChangeNote("means", {})
     if reconfigured:
         yield ChangeNote("reconfigured", {"variants": reconfigured})
-    if uneven:
-        yield ChangeNote("too_uneven", {"variants": uneven, "most": stats.IQR_REFUSED})
+    if unjudged.before or unjudged.now:
+        yield ChangeNote("not_measured", {"before": unjudged.before, "now": unjudged.now})
+    if unjudged.too_few_runs:
+        yield ChangeNote("too_few_runs", {"variants": unjudged.too_few_runs})
+    if unjudged.uneven:
+        yield ChangeNote("too_uneven", {"variants": unjudged.uneven, "most": stats.IQR_REFUSED})
     yield ChangeNote("runs_apart", {})

@@ -5,6 +5,7 @@ holds digests of the code that the program executes, of the settings that it nam
 interpreter, so that the variant runs again when one of them changes.
 """
 
+import glob
 import hashlib
 import itertools
 import os
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import msgspec
 from msgspec import Meta
@@ -33,10 +34,31 @@ _UNDER_PROFILER: Final = 2
 _SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("python", "torchrun", "accelerate", "deepspeed", "ipython", "pypy"), (".py",)),
     **dict.fromkeys(("bash", "sh", "zsh"), (".sh",)),
+    **dict.fromkeys(("jupyter", "papermill"), (".ipynb",)),
 }
+#: The interpreters whose first word that is no option is the script, whatever its suffix.
+_PYTHON: Final = ("python", "pypy")
+#: Options of Python with a value in the next word, unless it follows at once, as in `-Wignore`.
+_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
+#: The modules that start a script, or with `-m` another module, as the launchers of the same name do.
+_LAUNCHERS: Final = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+)
 
 Steps = Annotated[int, Meta(ge=1, le=10**9)]
 Environment = dict[str, str | bool | int | float]
+
+
+class Started(NamedTuple):
+    """What a command starts: a script, or a module; both None where its words do not say it."""
+
+    script: str | None = None
+    module: str | None = None
+    #: Whether Python itself runs it, and not a launcher.
+    by_python: bool = False
 
 
 class StudyProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +122,44 @@ def filled(
     return msgspec.structs.replace(program, command=command, env=environment, cwd=cwd)
 
 
+def started_by(command: Sequence[str]) -> Started:
+    """The script or module that the words of a command start.
+
+    Python's own options are known. Those of launchers are not: their script is the first word with a script's suffix,
+    their module the word behind `-m`. Programs that are no interpreter may create their files themselves.
+    """
+    name = re.sub(r"[\d.]+$", "", Path(command[0]).name)
+    if name not in _PYTHON:
+        return _launched(command[1:], _SCRIPTS.get(name, ()))
+    words = iter(command[1:])
+    for word in words:
+        option = re.match(r"-[A-Za-z]*?([cm])(.*)", word, re.DOTALL) if not word.startswith("--") else None
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif word.startswith(("-W", "-X")):
+            continue
+        elif option is not None:
+            module = option[2] or next(words, "")
+            if option[1] == "c" or not module:
+                return Started()
+            return _launched([*words], (".py",)) if module in _LAUNCHERS else Started(module=module, by_python=True)
+        elif not word.startswith("-"):
+            return Started(script=word, by_python=True) if word else Started()
+    return Started()
+
+
+def _launched(words: Sequence[str], endings: tuple[str, ...]) -> Started:
+    """What a launcher starts, by the words behind its name and the suffixes of its scripts."""
+    if not endings:
+        return Started()
+    script = next((word for word in words if word.endswith(endings) and not word.startswith("-")), None)
+    if script is not None:
+        return Started(script=script)
+    behind = (next_word for word, next_word in itertools.pairwise(words) if word in ("-m", "--module"))
+    module = next((word for word in behind if re.fullmatch(r"[A-Za-z_][\w.]*", word)), None)
+    return Started(module=module)
+
+
 def compose_program(program: StudyProgram, code: Code, *, scale: str, workdir: Path, where: str) -> dict[str, Any]:
     """The configuration of one variant of a study of commands.
 
@@ -117,7 +177,7 @@ def compose_program(program: StudyProgram, code: Code, *, scale: str, workdir: P
     cwd = workdir / program.cwd
     if not cwd.is_dir():
         raise ConfigError(f"the folder {cwd} does not exist", where=where, next_step="correct `cwd`")
-    _check_there(command, cwd, environment.get("PYTHONPATH", ""), where)
+    _check_there(command, cwd, environment, where)
     return {
         "program": {
             "command": command,
@@ -141,36 +201,105 @@ def compose_program(program: StudyProgram, code: Code, *, scale: str, workdir: P
     }
 
 
-def _check_there(command: Sequence[str], cwd: Path, python_path: str, where: str) -> None:
-    """Check that the script or module of a command exists: otherwise every training would fail.
+def _check_there(command: Sequence[str], cwd: Path, environment: Mapping[str, str], where: str) -> None:
+    """Check that what a command starts exists: otherwise every training would fail.
 
-    The script is the first word with a script's suffix behind an interpreter or launcher. Other programs may create
-    their files themselves.
+    Args:
+        command: its words.
+        cwd: the folder in which it starts.
+        environment: its variables, in addition to those of this process.
+        where: the file and variant, for messages.
 
     Raises:
-        ConfigError: there is no such script or module.
+        ConfigError: there is no such program, script or module.
     """
-    endings = _SCRIPTS.get(re.sub(r"[\d.]+$", "", Path(command[0]).name), ())
-    script = next((word for word in command[1:] if word.endswith(endings) and not word.startswith("-")), None)
-    if script is not None and "{seed}" not in script and not os.path.isfile(cwd / script):  # noqa: PTH113  of any text
-        near_by = [path.relative_to(cwd).as_posix() for path in sorted(cwd.glob(f"*{Path(script).suffix}"))]
+    while command and Path(command[0]).name == "env" and "=" in "".join(command[1:2]):
+        given = [*itertools.takewhile(lambda word: "=" in word, command[1:])]
+        environment = {**environment, **dict(word.split("=", 1) for word in given)}
+        command = command[1 + len(given) :]
+    path = environment.get("PATH", os.environ.get("PATH", ""))
+    if not command or "{seed}" in command[0]:
+        return
+    if shutil.which(cwd / command[0] if os.sep in command[0] else command[0], path=path) is None:
+        _refuse_program(command[0], cwd, path, where)
+    started = started_by(command)
+    if started.script is not None and "{seed}" not in started.script and not _is_there(cwd / started.script, started):
+        suffix = Path(started.script).suffix or ".py"
+        near_by = [file.name for file in sorted(cwd.glob(f"*{suffix}")) if file.is_file()]
         raise ConfigError(
-            f"there is no script '{script}' in {cwd}",
+            f"there is no script '{started.script}' in {cwd}",
             where=where,
-            next_step=meant(script, near_by) or "correct `command` or `cwd`",
+            next_step=meant(started.script, near_by, likeness=0.6) or "correct `command` or `cwd`",
         )
-    if command[1:2] == ["-m"] and len(command) > 2 and script is None and endings:
-        top = command[2].partition(".")[0]
-        folders = [cwd, cwd / "src", *_folders(python_path, cwd)]
-        installed = _installed(command[0])
-        if installed is None or top in sys.stdlib_module_names:
-            return
-        if not any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in [*folders, *installed]):
-            raise ConfigError(
-                f"there is no module '{top}' in {cwd} or beside {command[0]}",
-                where=where,
-                next_step="correct `command` or `cwd`",
-            )
+    if started.module is not None and "{seed}" not in started.module:
+        installed = _installed(shutil.which(command[0], path=path) or command[0])
+        folders = [cwd, cwd / "src", *_folders(environment.get("PYTHONPATH", ""), cwd)]
+        _check_module(started.module, folders, installed, f"{cwd} or beside {command[0]}", where)
+
+
+def _refuse_program(name: str, cwd: Path, path: str, where: str) -> NoReturn:
+    """Say why the first word of a command cannot be started."""
+    if os.sep in name:
+        is_file = (cwd / name).is_file()
+        raise ConfigError(
+            f"'{name}' in {cwd} may not be executed" if is_file else f"there is no program '{name}' in {cwd}",
+            where=where,
+            next_step=f"chmod +x {name}, or name its interpreter" if is_file else "correct `command` or `cwd`",
+        )
+    near_by = [known for known in (*_SCRIPTS, "python3") if shutil.which(known, path=path) is not None]
+    raise ConfigError(
+        f"there is no program '{name}' on the path",
+        where=where,
+        expected="a program that a shell would find in PATH",
+        next_step=meant(name, near_by, likeness=0.7) or "correct `command`, or activate the program's environment",
+    )
+
+
+def _is_there(path: Path, started: Started) -> bool:
+    """Whether a script exists. Python also runs a folder or archive that has a `__main__.py`."""
+    if started.by_python and os.path.isdir(path):  # noqa: PTH112  of any text
+        return (path / "__main__.py").is_file()
+    return os.path.isfile(path)  # noqa: PTH113  of any text
+
+
+def _check_module(name: str, own: Sequence[Path], installed: Sequence[Path] | None, places: str, where: str) -> None:
+    """Check that `python -m` finds a module, in the program's own folders or among the installed packages.
+
+    Nothing is checked where the interpreter may find packages in other folders, too: `installed` is None.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    top, *inner = name.split(".")
+    if top in sys.stdlib_module_names:
+        return
+    holding = [folder for folder in (*own, *(installed or ())) if _module_at(folder / top)]
+    if not holding and installed is not None:
+        raise ConfigError(
+            f"there is no module '{top}' in {places}", where=where, next_step="correct `command` or `cwd`"
+        )
+    # An installed package may be assembled from elsewhere, so only a module of one's own is looked into.
+    if not holding or holding[0] not in own:
+        return
+    paths = [folder.joinpath(top, *inner) for folder in holding]
+    if not any(_runs_as_module(path) for path in paths):
+        near_by = sorted({file.stem for path in paths for file in path.parent.glob("*.py")})
+        missing = (
+            f"'{name}' in {holding[0]} has no __main__.py" if paths[0].is_dir() else f"there is no module '{name}'"
+        )
+        raise ConfigError(
+            missing, where=where, next_step=meant(paths[0].name, near_by, likeness=0.6) or "correct `command` or `cwd`"
+        )
+
+
+def _module_at(path: Path) -> bool:
+    """Whether a path without an ending is that of a module or package."""
+    return path.is_dir() or any(path.parent.glob(f"{glob.escape(path.name)}.*"))
+
+
+def _runs_as_module(path: Path) -> bool:
+    """Whether `python -m` could run what is at a path without an ending: a module, or a package with `__main__`."""
+    return any(path.parent.glob(f"{glob.escape(path.name)}.*")) or any(path.glob("__main__.*"))
 
 
 def _installed(executable: str) -> list[Path] | None:

@@ -245,7 +245,16 @@ FigureOfChange = Literal[
     "profiled_over_unprofiled",
 ]
 #: What to read with care where two results are compared.
-ChangeNoteCode = Literal["same_result", "other_scale", "means", "reconfigured", "too_uneven", "runs_apart"]
+ChangeNoteCode = Literal[
+    "same_result",
+    "other_scale",
+    "means",
+    "reconfigured",
+    "not_measured",
+    "too_few_runs",
+    "too_uneven",
+    "runs_apart",
+]
 
 
 class ChangeNote(Document, frozen=True):

@@ -54,11 +54,22 @@ def _too_uneven(*, variants: Sequence[str], most: float) -> str:
     return f"no verdict, IQR/median of the steps is above {fmt.setting(most)}: {fmt.names(variants)}"
 
 
+def _not_measured(*, before: Sequence[str], now: Sequence[str]) -> str:
+    sides = [("the first", before), ("the second", now)]
+    return f"no step time {', '.join(f'of {fmt.names(variants)} in {where}' for where, variants in sides if variants)}"
+
+
+def _too_few_runs(*, variants: Sequence[str]) -> str:
+    return f"no verdict, since it takes two runs of each side: {fmt.names(variants)}"
+
+
 _NOTES: Final[Mapping[ChangeNoteCode, Callable[..., str]]] = {
     "same_result": lambda: "both are the same result, so nothing can differ",
     "other_scale": lambda: "the scales differ, so step times cannot be compared",
     "means": lambda: "step times are means, since long steps come back in some of them",
     "reconfigured": _reconfigured,
+    "not_measured": _not_measured,
+    "too_few_runs": _too_few_runs,
     "too_uneven": _too_uneven,
     "runs_apart": lambda: "the runs did not alternate, so other changes of the machine are part of the difference",
 }
