@@ -3,6 +3,7 @@
 import pytest
 
 from documents import fill
+from figures import figures_in
 from steptrace.documents.prediction import PredictedStep, PredictedSync
 from steptrace.documents.syncs import often
 from steptrace.periods import are_regular
@@ -42,6 +43,6 @@ def test_two_sites_that_sync_once_are_no_rhythm() -> None:
     """Their sum comes every two steps; neither of them was seen to come back."""
     once = prediction([2, 2, 2, 2], [0, 1, 0, 0], [0, 0, 0, 1])
     assert not are_regular(once.sites_by_step)
-    assert predicted_in_words(once) == "2.5 syncs per step (10 in 4 steps)"
-    assert predicted_in_words(prediction([2, 2, 2, 2], [0, 1, 0, 1])) == "2.5 syncs per step (10 in 4 steps)"
-    assert predicted_in_words(prediction([1, 1])) == "1 sync per step"
+    assert figures_in(predicted_in_words(once)) == [2.5, 10, 4]  # a step, in all, steps
+    assert figures_in(predicted_in_words(prediction([2, 2, 2, 2], [0, 1, 0, 1]))) == [2.5, 10, 4]
+    assert figures_in(predicted_in_words(prediction([1, 1]))) == [1]

@@ -229,7 +229,8 @@ def write(docs: Path) -> None:
     """
     folder = docs / "schemas"
     folder.mkdir(parents=True, exist_ok=True)
-    file, now = folder / VERSIONS_FILE, shapes()
+    file = folder / VERSIONS_FILE
+    now = shapes()
     before = read_json(file) if file.exists() else {}
     if broken := problems(before, now):
         raise ConfigError(

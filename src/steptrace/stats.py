@@ -178,7 +178,8 @@ def _rounds_differ(table: _Floats) -> bool:
 
 
 def _paired(baseline: _Floats, candidate: _Floats, table: _Floats) -> Ratio:
-    differences, rounds = baseline - candidate, len(baseline)
+    differences = baseline - candidate
+    rounds = len(baseline)
     centre = float(differences.mean())
     low, high = _interval(centre, float(differences.var(ddof=1)) / rounds, rounds - 1)
     p_value = _p_value(centre, 2 * _residual_mean_square(table) / rounds, _residual_df(table))

@@ -62,7 +62,8 @@ def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None
     assert not quality(builder.trace()).warnings
     assert list(kernels_per_step(builder.trace())) == [1, 1]
     builder.gpu("sort", 600, 50, correlation=9_998)  # after work with a launch: lost, and not left over
-    assert quality(builder.trace()).warnings[0].startswith("3 of 5 GPU activities have no launch in the trace; ")
+    lacking = next(check for check in quality(builder.trace()).checks if check.check == "linked_to_launch")
+    assert (lacking.wrong, lacking.of, lacking.warns) == (3, 5, True)
     builder.nothing(builder.kernel(250, 600, 1), 600)
     assert {row.name: row.device_self_ns for row in _shown(builder).operators} == {"aten::mm": 400, None: 50}
 

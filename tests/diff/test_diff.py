@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder, training_step
+from figures import figures_in
 from findings.fixtures.straggler import two_ranks
 from recorded import TRACES, needs_traces
 from shown import with_plain_spaces
@@ -74,7 +75,8 @@ def test_a_longer_kernel_stands_at_its_operator_too(compared: Compared) -> None:
     assert "aten::mm" in [row.name for row in document.operators]
     assert "gemm" in page_html(document)
     words = in_words(document)
-    assert "kernels, per step: 1 change (calls, sum)\n" in words
+    (line,) = (line for line in words.splitlines() if line.startswith("kernels"))
+    assert figures_in(line) == [1]
     assert not any(word in words for word in ("better", "worse", "slower"))  # figures, no verdict
     names = [name for name, _ in totals(document)]
     assert len(names) == len(set(names))  # no figure stands there twice
@@ -109,7 +111,8 @@ def test_the_text_is_at_most_a_screen_and_each_topic_has_its_largest_change(comp
                 builder.kernel(ts + 5_000, ts + 12_000, 10_000 + number * 100 * n, f"kernel_{n}")
     lines = in_words(compared(*builders)).split("\n")
     assert len(lines) < SCREEN  # the command adds the page's name
-    assert "kernels, per step: 13 changes, the " in "\n".join(lines)
+    (kernels,) = (line for line in lines if line.startswith("kernels"))
+    assert figures_in(kernels)[0] == 13
     assert any(line.startswith("  kernel_14") for line in lines)
     assert any(line.startswith("  aten::op14_") for line in lines)
     assert any(line.startswith("  layer_14") for line in lines)
@@ -165,10 +168,7 @@ def test_lines_of_traces_without_python_frames_are_not_measured(compared: Compar
     builder.kernel(10_000, 20_000, 30_000)
     without = compared(builder, _steps(_STEADY))
     assert without.not_measured == ("lines",)
-    assert (
-        "lines: not measured (needs GPU work with its launches, and with lines or Python frames on both sides)"
-        in in_words(without)
-    )
+    assert "lines: not measured" in in_words(without)
     assert compared(_steps(_STEADY), _steps(_STEADY)).not_measured == ()
 
 
@@ -198,7 +198,7 @@ def test_a_trace_without_gpu_has_no_kernels_to_compare(compared: Compared) -> No
     assert document.not_measured == ("kernels", "syncs", "lines")
     assert document.figures["gpu_busy_pct"] == Pair(a=None, b=document.figures["gpu_busy_pct"].b)
     assert "kernels: not measured" in in_words(document)
-    assert "Not measured: needs GPU work on both sides." in page_html(document)
+    assert page_html(document).count("Not measured: ") == len(document.not_measured)
 
 
 def _slow_step(kernel_us: int, *, with_calls: bool) -> TraceBuilder:
@@ -227,7 +227,7 @@ def test_what_one_side_cannot_tell_is_neither_compared_nor_the_cause(lacking: st
     assert (document.syncs, document.lines, "queues" in document.tables) == ((), (), False)
     assert None in (document.parts_ns["idle_sync"].a, document.parts_ns["idle_sync"].b)
     assert document.cause_figures.part == "compute"
-    assert "Not measured: needs GPU work with the calls that wait for it on both sides." in page_html(document)
+    assert page_html(document).count("Not measured: ") == len(document.not_measured)
     assert "syncs: not measured" in in_words(document)
 
 

@@ -19,6 +19,7 @@ from steptrace.estimate.room import largest_batch
 from steptrace.estimate.step import estimate_step, estimate_variants, items_of
 from steptrace.estimate.times import kernel_seconds
 from steptrace.estimate.work import Kernel, converted_bytes, kernels_of, moved_bytes
+from steptrace.words.estimate import reason_words
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:
@@ -190,7 +191,7 @@ def test_without_rules_for_most_of_the_work_there_is_no_figure_but_the_reason():
     assert result.without_time == "too_little_covered"
     (missing,) = result.not_estimated
     assert (missing.code, missing.bandwidth_pct) == ("no_measurements", None)
-    assert UNCOVERED.name.removesuffix(".default") in result.reason
+    assert UNCOVERED.name.removesuffix(".default") in reason_words(result)
     assert (missing.name, missing.line) == (UNCOVERED.name, 3)
     assert missing.share_pct == pytest.approx(100 - result.covered_pct, abs=0.1)
 
@@ -209,10 +210,10 @@ def test_a_step_with_compiled_code_has_no_time_but_an_upper_bound():
     assert (times, compiled.launches, compiled.covered_pct) == ((None,) * 5, None, 0)
     assert [(one.name, one.line) for one in compiled.not_estimated] == [("torch.compile", 3)]
     assert compiled.fits
-    assert (eager.without_time, eager.reason) == (None, None)
+    assert (eager.without_time, reason_words(eager)) == (None, "")
     assert compiled.without_time == "compiled_code"
     assert [missing.code for missing in compiled.not_estimated] == ["unknown_kernels"]
-    assert "train.py:3" in compiled.reason
+    assert "train.py:3" in reason_words(compiled)
 
 
 def test_a_copy_from_the_host_is_assumed_and_not_covered_nor_missing():

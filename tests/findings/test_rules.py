@@ -7,6 +7,7 @@
 import dataclasses
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from steptrace.findings.rule import Words
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).with_name("fixtures")
+#: Words that a reader of a single trace knows nothing of.
+OF_STUDIES = re.compile(r"variant|equivalence|the report|\b(?:data|distributed|scale)\.\w|precision=|here `")
 
 
 def found_in(subject: TraceSummary | Summary | Comparison) -> list[Finding]:
@@ -40,11 +43,23 @@ def fixture_of(rule: str) -> Any:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_fires_on_its_fixture_and_is_silent_without_the_fault(rule, tmp_path):
     fixture = fixture_of(rule)
-    for subject in fixture.fires(tmp_path):
+    fires = list(fixture.fires(tmp_path))
+    silent = list(fixture.silent(tmp_path))
+    assert fires
+    assert silent
+    for subject in fires:
         (finding,) = found_in(subject)
         assert finding.rule == rule
-    for subject in fixture.silent(tmp_path):
+    for subject in silent:
         assert found_in(subject) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_on_traces_mentions_neither_studies_nor_their_configuration(rule, tmp_path):
+    findings = [item for subject in fixture_of(rule).fires(tmp_path) for item in found_in(subject)]
+    assert findings
+    if RULES[rule].in_study is None:
+        assert not [item for item in findings if OF_STUDIES.search(f"{item.advice} {item.counter_check}")]
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -357,7 +357,7 @@ def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save():
     site = {"file": "loss.py", "line": 5, "count_per_step": 2, "kind": "d2h_copy"}
     items = find(study(variants=[base | {"predicted_sites": [site]}]))
     (finding,) = (item for item in items if item.rule == PREDICTED_SYNCS)
-    assert finding.evidence[0] == f"all syncs of a step together cost {cost}"
+    assert cost in finding.evidence[0]
     assert answer_of(study(variants=[base, few], gpu={"gpu": None})).advice.to_do == "try_estimated"
 
 

@@ -13,7 +13,7 @@ import hostile
 from steptrace import cli
 from steptrace.documents.note import Note, note
 from steptrace.errors import TraceError
-from steptrace.trace import files
+from steptrace.trace import event_stream
 from steptrace.trace.link import read_trace
 from steptrace.trace.read import read_raw
 
@@ -73,20 +73,20 @@ def test_a_device_or_a_pipe_is_an_error_and_is_never_read() -> None:
 @pytest.mark.parametrize("start", [b"{", b"[", b'{"traceEvents": [', b'{"traceEvents": [{"ph": "', b'{"a": "'])
 def test_text_without_end_is_refused_early(tmp_path: Path, start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gigabyte of spaces, or of one string, packs into a megabyte: here 20 MiB are not read to their end."""
-    monkeypatch.setattr(files, "LARGEST_TEXT", 1 << 20)
+    monkeypatch.setattr(event_stream, "LARGEST_TEXT", 1 << 20)
     path = tmp_path / "trace.json.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(start)
         for _ in range(20):
             file.write(b" " * (1 << 20))
     read: list[int] = []
-    plain = files.EventStream._read
+    plain = event_stream.EventStream._read
 
-    def counting(self: files.EventStream, file: object) -> bytes:
+    def counting(self: event_stream.EventStream, file: object) -> bytes:
         read.append(1)
         return plain(self, file)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files.EventStream, "_read", counting)
+    monkeypatch.setattr(event_stream.EventStream, "_read", counting)
     with pytest.raises(TraceError, match=r"is longer than 1\.00 MiB"):
         read_raw(path, chunk=1 << 18)
     assert len(read) < 12

@@ -13,11 +13,11 @@ from recorded import NAMES, TRACES, case_trace, needs_traces
 from steptrace.documents.note import note
 from steptrace.errors import TraceError
 from steptrace.trace.decode import MISSING, to_ns
-from steptrace.trace.files import _open
 from steptrace.trace.link import read_trace
 from steptrace.trace.mend import mend
 from steptrace.trace.read import read_raw
 from steptrace.trace.salvage import _MOST_ENDS, _is_json, salvage_events
+from steptrace.trace.unpack import opened
 
 
 def _of(events: list[str]) -> str:
@@ -88,7 +88,7 @@ def test_many_damaged_names_are_mended_at_once(tmp_path: Path, monkeypatch: pyte
         calls.append(len(text))
         return mend(text, **options)
 
-    monkeypatch.setattr("steptrace.trace.files.mend", counting)
+    monkeypatch.setattr("steptrace.trace.event_stream.mend", counting)
     path = tmp_path / "trace.json"
     path.write_text(_of([_OP, _SHAPES[0] % r"lib\cuda\x.py(1): f"] * 4_000))
     raw = read_raw(path, chunk=1 << 16)
@@ -100,7 +100,7 @@ def test_many_damaged_names_are_mended_at_once(tmp_path: Path, monkeypatch: pyte
 @needs_traces
 @pytest.mark.parametrize("name", [n for n in NAMES if n.startswith(("alexnet", "h100_vit", "mi250", "triton"))])
 def test_valid_json_stays_as_it_is(name: str) -> None:
-    with _open(TRACES / name) as file:
+    with opened(TRACES / name) as file:
         text = file.read()
     assert mend(text) == (text, 0)
 

@@ -42,6 +42,7 @@ from steptrace.predict import predict_syncs
 from steptrace.predict.syncs import predicted
 from steptrace.report.study.first_screen import _no_verdict
 from steptrace.report.study.variants import care, load_study
+from steptrace.words.estimate import with_reasons
 from words.silent import makers, replacement_of, silence
 
 #: The keys that hold sentences.
@@ -221,7 +222,9 @@ def test_an_estimate_s_facts_are_the_same_without_sentences(monkeypatch: pytest.
     compiled = [("train.py", 3)] if operators == "compiled" else []
 
     def estimated() -> Any:
-        return json.loads(msgspec.json.encode(estimate(calls.get(operators, [add(10**7)]), "H100", compiled=compiled)))
+        found = estimate(calls.get(operators, [add(10**7)]), "H100", compiled=compiled)
+        assert (found.reason, {row.reason for row in (*found.not_estimated, *found.assumed)} - {""}) == (None, set())
+        return json.loads(msgspec.json.encode(with_reasons(found)))
 
     before = estimated()
     silence(monkeypatch)
@@ -406,9 +409,10 @@ def test_the_order_of_findings_is_the_same_without_sentences(
 
 def test_every_public_function_of_words_is_silenced_or_makes_no_sentence() -> None:
     left = {name for name, function in makers().items() if replacement_of(function) is None}
-    # They order or look up, and return no text of their own.
+    # They order, look up, or call functions that are silenced, and return no text of their own.
     assert left == {
         "steptrace.words.codes.words_of_column",
+        "steptrace.words.estimate.with_reasons",
         "steptrace.words.lines.rows_shown",
         "steptrace.words.prediction.most_first",
     }

@@ -129,7 +129,8 @@ def _on_the_host(trace: Trace) -> pd.DataFrame:
     label = label[np.argsort(labels["ts"].to_numpy()[label], kind="stable")]
     chosen = labels.iloc[label]
     start, length = chosen["ts"].to_numpy(), chosen["dur"].to_numpy()
-    compute, none = host_compute(trace), unmeasured(len(label))
+    compute = host_compute(trace)
+    none = unmeasured(len(label))
     return pd.DataFrame(
         {
             "kernel": none,
@@ -351,7 +352,8 @@ def expected_time(reduces: pd.DataFrame, trace: Trace) -> tuple[int, ExpectedBy]
         return None
     from steptrace.estimate.collectives import expected_seconds  # a trace without collectives needs no estimates
 
-    total, known = 0.0, set()
+    total = 0.0
+    known = set()
     for (size, n), count in sizes.items():
         seconds, by = expected_seconds(ALL_REDUCE, size, n, gpu)
         total += count * seconds

@@ -17,7 +17,7 @@ from steptrace.analysis.copies import copy_rates
 from steptrace.analysis.streams import queue_lengths
 from steptrace.files import replace_atomically
 from steptrace.trace.decode import ns_to_us
-from steptrace.trace.files import EventStream
+from steptrace.trace.event_stream import EventStream
 from steptrace.trace.model import Trace
 
 _BYTES_PER_GB = 1e9

@@ -144,7 +144,8 @@ def critical_path(trace: Trace) -> CriticalPath | None:
     gpu = trace.device is not None
     if len(path) == 0:
         return None
-    total, by_class = int(path["dur"].sum()), path.groupby("class", observed=False)["dur"].sum()
+    total = int(path["dur"].sum())
+    by_class = path.groupby("class", observed=False)["dur"].sum()
     classes = []
     for name in CLASSES:
         spent = int(by_class[name])

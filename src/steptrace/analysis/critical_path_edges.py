@@ -171,13 +171,15 @@ def _to_returns(trace: Trace, work: Work, selection: Selection, nodes: Nodes) ->
     usable[selection.work] = True
     sync, kernel = work.waits(trace, usable).T
     both = np.isin(sync, selection.syncs[selection.returns]) & usable[kernel]
-    sync, kernel = np.searchsorted(selection.syncs, sync[both]), kernel[both]
+    sync = np.searchsorted(selection.syncs, sync[both])
+    kernel = kernel[both]
     thread, back = selection.sync_thread[sync], selection.sync_end[sync]
     source = nodes.of_end(kernel)
     at = work.end[kernel]
     kind = np.full(len(sync), SYNC)
     running = (at > back) & np.isin(kernel, selection.starting)
-    source[running], at[running] = nodes.of_start(kernel[running]), back[running]
+    source[running] = nodes.of_start(kernel[running])
+    at[running] = back[running]
     kind[running] = _kinds(trace, kernel[running])
     return Edges(nodes.of_host(thread, back), source, at, kind, thread=thread, kernel=kernel)
 

@@ -119,7 +119,8 @@ class Nodes:
 
     def of_host(self, thread: Ints | int, time: Ints) -> Ints:
         """The node of an instant on a host thread, or the start of the first step for an earlier instant."""
-        early, steps = time < self._steps.first, self._steps
+        early = time < self._steps.first
+        steps = self._steps
         key = _key(steps, self._length, np.where(early, steps.thread, thread), np.where(early, steps.first, time))
         return np.searchsorted(self._host_keys, key).astype(np.int64)
 

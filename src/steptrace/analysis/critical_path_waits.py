@@ -60,7 +60,8 @@ class Work:
 
         If a sync waits for a device, only the streams that ended last count: the sync returned after them.
         """
-        syncs, pairs = trace.syncs, list[tuple[int, int]]()
+        syncs = trace.syncs
+        pairs = list[tuple[int, int]]()
         begin, back = start_end(syncs)
         copy_of_call = take(_last_of_calls(trace, self.end), row_numbers(syncs["launch"]))
         kinds = syncs["kind"].to_numpy(dtype=object)
@@ -157,7 +158,8 @@ class _Ended:
     """Activities in the order of their ends; activities that end together, in the order of their rows."""
 
     def __init__(self, end: Ints, asked: Ints, queue: Ints) -> None:
-        self._end, self._asked = end, np.sort(asked)
+        self._end = end
+        self._asked = np.sort(asked)
         self._rows = np.argsort(end, kind="stable")
         rank = np.empty(len(end), dtype=np.int64)
         rank[np.argsort(asked, kind="stable")] = np.arange(len(end))

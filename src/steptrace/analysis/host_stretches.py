@@ -64,7 +64,8 @@ def _steps_with_operators(trace: Trace) -> pd.DataFrame:
 def _stretches(trace: Trace) -> tuple[Spans, Ints]:
     """The spans of the stretches, in order, and the thread of the step that each lies in."""
     operators = union_of(trace.ops, on_training(trace, trace.ops))
-    spans, threads = [intervals.empty()], [np.empty(0, dtype=np.int64)]
+    spans = [intervals.empty()]
+    threads = [np.empty(0, dtype=np.int64)]
     for start, length, thread in _steps_with_operators(trace).itertuples(index=False):
         free = intervals.complement(operators, int(start), int(start + length))
         spans.append(free[free[:, 1] - free[:, 0] >= LEAST_NS])

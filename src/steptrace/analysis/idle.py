@@ -78,7 +78,8 @@ def idle(trace: Trace) -> Idle:
 
     Gaps before work that is left over from steps before the recorded ones are not counted by that work.
     """
-    device, by_stream = trace.device, rows(idle_by_stream(trace), StreamIdle)
+    device = trace.device
+    by_stream = rows(idle_by_stream(trace), StreamIdle)
     if device is None:
         return Idle(by_stream=by_stream, gaps=None, ended_by=(), longest=())
     gaps = idle_gaps(trace)
@@ -128,7 +129,8 @@ def host_gaps(trace: Trace) -> HostGaps | None:
     stop = np.concatenate([ended, [min(first, end), end]]).astype(np.int64).clip(max=end)
     length = np.maximum(stop - ts, 0)
     # A copy of the other columns would be the summary's peak of memory.
-    called, calls = on_training(trace, trace.launches), trace.launches[["ts", "dur", "name"]]
+    called = on_training(trace, trace.launches)
+    calls = trace.launches[["ts", "dur", "name"]]
     in_long = columns.union_of(calls, called & (calls["dur"] >= LONG_CALL_NS).to_numpy())
     in_calls = columns.union_of(calls, called)
     in_ops = columns.union_of(trace.ops, on_training(trace, trace.ops))
@@ -173,7 +175,8 @@ def _filled_beside(spans: Spans, without: Spans, start: Ints, end: Ints) -> int:
     total = 0
     for portion in np.array_split(order, len(order) // _AT_ONCE + 1):
         if len(portion):
-            begin, stop = start[portion], np.maximum(start[portion], end[portion])
+            begin = start[portion]
+            stop = np.maximum(start[portion], end[portion])
             near, beside = (_between(spans_near, int(begin[0]), int(stop.max())) for spans_near in (spans, without))
             total += _filled(intervals.subtract(near, beside), begin, stop)
     return total
@@ -188,7 +191,8 @@ def _between(spans: Spans, start: int, end: int) -> Spans:
 def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:
     begun, returned = columns.start_end(calls)
     inside = np.minimum(returned, end) - np.maximum(begun, start)
-    rows, names = np.flatnonzero(inside > 0), calls["name"].cat
+    rows = np.flatnonzero(inside > 0)
+    names = calls["name"].cat
     of_name = names.codes.to_numpy()[rows]
     by_name = (
         HostCall(

@@ -86,7 +86,8 @@ def input_wait(trace: Trace, unprofiled: Unprofiled | None = None, kinds: Alike 
     device = trace.device
     signs, table = _waits(trace), input_waits(trace)
     start, end = _bounds(trace) if device is None else trace.steps_span
-    steps, window_ns = len(trace.steps) or None, int(np.sum(end - start))
+    steps = len(trace.steps) or None
+    window_ns = int(np.sum(end - start))
     waits = wait_ns = idle_ns = None
     if signs is not None:
         waits, wait_ns = int(table["waits"].sum()), int(table["wait_ns"].sum())

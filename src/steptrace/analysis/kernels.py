@@ -141,7 +141,8 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
     sequences: dict[tuple[Any, ...], list[int]] = {}
     kernels = trace.kernels
     codes = kernels["name"].cat.codes.to_numpy().astype(np.int32)
-    begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
+    begin = kernels["ts"].to_numpy()
+    end = (kernels["ts"] + kernels["dur"]).to_numpy()
     del work, launched, launch_ts
     of_kind, of_name = calls["kind"].cat, calls["name"].cat
     # In portions, since lists of all calls' values would be the peak of memory.
@@ -190,7 +191,8 @@ def _calls(trace: Trace, tree: pd.DataFrame, node: Ints) -> tuple[pd.DataFrame, 
 
     Returns the calls, and for each the range of `node` that lies in its subtree.
     """
-    kind, size = tree["kind"].cat.codes.to_numpy(), tree["size"].to_numpy()
+    kind = tree["kind"].cat.codes.to_numpy()
+    size = tree["size"].to_numpy()
     wanted = ((kind == OP) | (kind == LABEL)) & ~marks_steps(tree)
     key = kind.astype(np.int32)
     key *= len(tree["name"].cat.categories)

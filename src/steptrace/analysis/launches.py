@@ -78,11 +78,13 @@ def _columns(trace: Trace) -> dict[str, Any] | tuple[()]:
     free = free[order]
     kernels = kernels.iloc[order]
     first = np.flatnonzero(np.append(True, launch[1:] != launch[:-1]))
-    row, start = launch[first], kernels["ts"].to_numpy()[first]
+    row = launch[first]
+    start = kernels["ts"].to_numpy()[first]
     call = trace.launches[["ts", "dur", "name", "op", "step"]].iloc[row]
     host = call["dur"].to_numpy()
     number = np.repeat(np.arange(len(first)), activities := np.diff(np.append(first, len(launch))))
-    begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
+    begin = kernels["ts"].to_numpy()
+    end = (kernels["ts"] + kernels["dur"]).to_numpy()
     returned = call["ts"].to_numpy() + host
     delay = np.maximum(start - returned, 0)
     queueing = np.clip(free[first] - returned, 0, delay)

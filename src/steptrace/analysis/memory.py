@@ -89,7 +89,8 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     between, the release was lost, and the first block ends there.
     """
     events = trace.memory[(trace.memory["address"].notna() & (trace.memory["bytes"] != 0)).to_numpy()]
-    kind, device = events["device_type"].to_numpy(), row_numbers(events["device"])
+    kind = events["device_type"].to_numpy()
+    device = row_numbers(events["device"])
     address = row_numbers(events["address"])
     ts = events["ts"].to_numpy()
     size = events["bytes"].to_numpy()
@@ -147,10 +148,12 @@ def _categories(trace: Trace, begin: Ints, until: Ints) -> tuple[list[str | None
 
 def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
     """The instants at which a part of a step begins or ends, and the part from each to the next (None: no part)."""
-    labels, rest = labelled_parts(trace), None
+    labels = labelled_parts(trace)
+    rest = None
     spans = list(zip(*(times.tolist() for times in start_end(labels)), labels["name"].astype(str), strict=True))
     if not any(name == "forward" for *_, name in spans):
-        spans, rest = unlabelled_parts(trace), "forward"
+        spans = unlabelled_parts(trace)
+        rest = "forward"
     edges, names = [MISSING], [rest]
     for start, end, name in sorted(spans):
         start = max(start, edges[-1])
@@ -186,7 +189,8 @@ def _device(trace: Trace, kind: int, device: Any) -> DeviceMemory:
     profiler, so there they come from the run's memory.json; without it the curve holds only allocations within the
     trace.
     """
-    name, record = _KINDS.get(kind, str(kind)), trace.memory_record
+    name = _KINDS.get(kind, str(kind))
+    record = trace.memory_record
     record = None if record is None or record.device != name else record
     events, blocks = (_on_device(table, kind, device) for table in (trace.memory, memory_blocks(trace)))
     instants, level = _level(blocks, trace.window[0])
@@ -299,7 +303,8 @@ def _live_at(trace: Trace, blocks: pd.DataFrame, ts: int, allocated: int, held: 
         columns=[*columns, "bytes"]
     )
     groups = grouped.groupby(columns, dropna=False, sort=False)["bytes"].agg(blocks="size", bytes="sum").reset_index()
-    earlier, rest = [], allocated - int(alive["bytes"].sum())
+    earlier = []
+    rest = allocated - int(alive["bytes"].sum())
     for category, size in (*held.items(), ("unknown", rest)):
         if (taken := min(int(size), rest)) > 0:
             earlier.append({"category": category, "bytes": taken})

@@ -154,8 +154,8 @@ def _module_rows(calls: ModuleCalls, time: pd.DataFrame | None) -> pd.DataFrame:
     )  # fmt: skip
     for name in ("device_ns", "backward_ns"):
         rows[name] = None if time is None else by_path[name].sum()
-    each = table.groupby(["path", "module"], sort=False)["time"].sum().reset_index()
-    by_time = each.sort_values("time", kind="stable").groupby("path")
+    times_of_modules = table.groupby(["path", "module"], sort=False)["time"].sum().reset_index()
+    by_time = times_of_modules.sort_values("time", kind="stable").groupby("path")
     rows["largest"], rows["largest_ns"] = by_time["module"].last(), by_time["time"].last()
     rows["smallest_ns"] = by_time["time"].first()
     rows = rows.reset_index()

@@ -41,7 +41,8 @@ def operator_kernels(trace: Trace, operator: str) -> pd.DataFrame:
     np.add.at(within, calls + tree["size"].to_numpy()[calls], -1)
     below = np.append(np.cumsum(within)[:-1] > 0, False)  # the last one: of activities without a call
     rows = np.flatnonzero(below[node])
-    kernels, origins = trace.kernels.iloc[rows], kernel_origins(trace).iloc[rows]
+    kernels = trace.kernels.iloc[rows]
+    origins = kernel_origins(trace).iloc[rows]
     launches = trace.launches.iloc[row_numbers(kernels["launch"])]
     ended = (launches["ts"] + launches["dur"]).to_numpy()
     columns = {

@@ -40,7 +40,8 @@ def overview(trace: Trace) -> Overview | None:
     steps = len(trace.steps)
     if device is not None:
         start, end = gpu_window(trace)
-        parts, window = gpu_division(trace).total(start, end), end - start
+        parts = gpu_division(trace).total(start, end)
+        window = end - start
     elif steps:
         parts = host_division(trace).total(*trace.steps_span)
         window = sum(parts.values())
@@ -63,11 +64,13 @@ def _by_step(trace: Trace) -> tuple[StepParts, ...]:
         return ()
     if trace.device is None:
         starts = trace.steps["ts"].to_numpy()
-        division, ends = host_division(trace), starts + trace.steps["host_dur"].to_numpy()
+        division = host_division(trace)
+        ends = starts + trace.steps["host_dur"].to_numpy()
     else:
         lengths = np.array(lengths_ns(trace), dtype=np.int64)
         ends = gpu_window(trace)[0] + np.cumsum(lengths)
-        division, starts = gpu_division(trace), ends - lengths
+        division = gpu_division(trace)
+        starts = ends - lengths
     parts = division.within(starts, ends)
     return tuple(
         StepParts(index=int(index), parts_ns=_known(trace, {name: int(ns[row]) for name, ns in parts.items()}))

@@ -114,7 +114,8 @@ def _is_backward(trace: Trace, kernels: "pd.Series[Any]") -> Mask:
     computes = np.flatnonzero(
         (table["kind"] == "compute").to_numpy() & (table["device"] == trace.device).to_numpy() & (launch >= 0)
     )
-    ts, end = table["ts"].to_numpy(), (table["ts"] + table["dur"]).to_numpy()
+    ts = table["ts"].to_numpy()
+    end = (table["ts"] + table["dur"]).to_numpy()
     computes = computes[np.argsort(ts[computes], kind="stable")]
     after = np.searchsorted(ts[computes], end[rows])
     is_known = (after < len(computes)) & (launch[rows] >= 0)

@@ -166,7 +166,8 @@ def _device_ns(trace: Trace, parent: Ints) -> Ints:
     direct = np.bincount(launched[linked], trace.kernels["dur"].to_numpy()[linked], len(parent)).astype(np.int64)
     time = np.full(len(parent), -1, dtype=np.int64)
     source = np.unique(launched[linked])
-    row, length = source, direct[source]
+    row = source
+    length = direct[source]
     while len(row):
         time[row] = np.maximum(time[row], 0)
         np.add.at(time, row, length)

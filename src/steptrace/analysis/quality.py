@@ -107,7 +107,8 @@ def quality(trace: Trace) -> Quality:
 
 
 def _steps_marked(trace: Trace) -> QualityCheck:
-    steps, source = len(trace.steps), trace.meta.steps_from
+    steps = len(trace.steps)
+    source = trace.meta.steps_from
     missing = source != "profiler"
     made_of = trace.meta.optimizer_steps
     together = 1 if made_of is None else made_of.count
@@ -140,7 +141,8 @@ def _communication(trace: Trace) -> list[QualityCheck]:
 
 def _linked(trace: Trace) -> QualityCheck:
     launches = trace.kernels["launch"][~left_over(trace)]
-    missing, total = int(launches.isna().sum()), len(launches)
+    missing = int(launches.isna().sum())
+    total = len(launches)
     records = trace.meta.records
     warns = 1 - missing / total < LAUNCH_COVERAGE or records.without_call > LOST_SHARE * total
     return _check(
@@ -202,7 +204,8 @@ def _copies(trace: Trace) -> list[QualityCheck]:
     copies &= ~captured(launches["ts"].to_numpy(), name.codes.to_numpy(), name.categories)
     recorded = np.zeros(len(launches), dtype=bool)
     recorded[(rows := row_numbers(trace.kernels["launch"]))[rows >= 0]] = True
-    missing, total = int((copies & ~recorded).sum()), int(copies.sum())
+    missing = int((copies & ~recorded).sum())
+    total = int(copies.sum())
     return [_check("copies_with_work", missing, total, warns=missing > LOST_SHARE * total)] if total else []
 
 
@@ -243,7 +246,8 @@ def _clocks(trace: Trace) -> QualityCheck:
 def _overlaps(trace: Trace) -> QualityCheck:
     """Work of one stream runs in sequence; overlaps mean wrong lengths or starts."""
     over = ended_before(trace.kernels, ["device", "stream"]) - trace.kernels["ts"].to_numpy()
-    count, total = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
+    count = int((over > CLOCK_TOLERANCE_NS).sum())
+    total = len(over)
     return _check("one_at_a_time", count, total, warns=count > WRONG_SHARE * total)
 
 
@@ -283,7 +287,8 @@ def _follow(trace: Trace) -> QualityCheck:
 
 
 def _operators_within(trace: Trace) -> QualityCheck:
-    outside, total = int(trace.ops["step"].isna().sum()), len(trace.ops)
+    outside = int(trace.ops["step"].isna().sum())
+    total = len(trace.ops)
     return _check("operators_within_steps", outside, total, warns=outside > WRONG_SHARE * total)
 
 

@@ -40,10 +40,10 @@ def with_waiting(
         traces: their traces by rank, in the same order.
         matched: the table `matched_collectives` of these traces.
     """
-    each = zip(summaries, traces.items(), strict=True)
+    ranks = zip(summaries, traces.items(), strict=True)
     return tuple(
         replace(_of_rank(summary, trace, matched[matched["rank"] == rank]), ranks_read=len(traces))
-        for summary, (rank, trace) in each
+        for summary, (rank, trace) in ranks
     )
 
 
@@ -86,7 +86,8 @@ def _with_waits(trace: Trace, parts: pd.DataFrame) -> pd.DataFrame:
     waits = of_matched.reindex(row_numbers(times[row])).reset_index(drop=True)
     waits[(times["ranks"] == 1).fillna(False).to_numpy(dtype=bool)] = 0
     wait = waits["wait_ns"]
-    known, start = wait.fillna(0).to_numpy(dtype=np.int64), times["ts"].to_numpy(dtype=np.int64)
+    known = wait.fillna(0).to_numpy(dtype=np.int64)
+    start = times["ts"].to_numpy(dtype=np.int64)
     compute = _compute(trace)
     exposed = wait.copy()
     if compute is None:

@@ -131,7 +131,7 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
     for rank in clocks.offset:
         of_rank, known = matched[matched["rank"] == rank], complete[complete["rank"] == rank]
         last = known[known["last"]].set_index("match")
-        others = complete[complete["match"].isin(last.index) & (complete["rank"] != rank)]
+        of_other_ranks = complete[complete["match"].isin(last.index) & (complete["rank"] != rank)]
         measured = len(known) > 0
         alone = list(clocks.component.values()).count(clocks.component[rank]) == 1
         waits.append(
@@ -145,7 +145,7 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
                 "last": len(last) if measured else None,
                 "wait_ns": _waited(known) if measured else None,
                 "least_wait_ns": _waited(of_rank) if len(of_rank) > len(known) else None,
-                "caused_ns": sum(_waited(part) for _, part in others.groupby("rank")) if measured else None,
+                "caused_ns": sum(_waited(part) for _, part in of_other_ranks.groupby("rank")) if measured else None,
                 "delay_ns": _measure(second[last.index], last["start_ns"]) if measured else None,
             }
         )
@@ -274,7 +274,7 @@ def _all_reduce(
 
 
 def _per_step(sums: Sequence[tuple[int | None, int]]) -> float | None:
-    """The median over the ranks of a sum over so many steps, a step; None if one rank lacks the figure."""
+    """The median over the ranks of a figure per step, from its sums over the steps; None if a rank lacks it."""
     per_step = [total / steps for total, steps in sums if total is not None]
     return float(median(per_step)) if len(per_step) == len(sums) else None
 

@@ -73,7 +73,8 @@ def flop_rate(trace: Trace) -> FlopRate:
     if table.empty or formats is None or end <= start:
         return FlopRate()
     with_flop = table[(table["flop_in_steps"] > 0).to_numpy()]
-    covered, whole = int(with_flop["ns_in_steps"].sum()), formats.tensor_core_eligible_ns
+    covered = int(with_flop["ns_in_steps"].sum())
+    whole = formats.tensor_core_eligible_ns
     if not whole or covered < _LEAST_COVERED * whole:
         return FlopRate()
     by_arithmetic = with_flop.groupby("arithmetic")["flop_in_steps"].sum()
@@ -127,7 +128,8 @@ def calls_with_sizes(trace: Trace) -> pd.DataFrame:
     )
     ops = trace.ops.iloc[by_op.index.to_numpy()]
     frame = pd.DataFrame({name: ops[name].astype(str).to_numpy() for name in ("name", *_LISTS)})
-    frame["ns"], frame["tf32"] = by_op["ns"].to_numpy(dtype=np.int64), by_op["tf32"].to_numpy(dtype=bool)
+    frame["ns"] = by_op["ns"].to_numpy(dtype=np.int64)
+    frame["tf32"] = by_op["tf32"].to_numpy(dtype=bool)
     frame["filled_ns"] = by_op["filled_ns"].to_numpy(dtype=np.float64)
     frame["in_steps"] = by_op["in_steps"].to_numpy(dtype=bool)
     return frame[frame["sizes"] != "null"]

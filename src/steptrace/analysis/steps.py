@@ -47,7 +47,8 @@ def gpu_time(trace: Trace) -> GpuTime:
     gpu = activity(trace)
     start, end = gpu.span
     parts = exclusive_times(trace, np.array([start]), np.array([end]))
-    comm, both = intervals.measure(gpu.comm), intervals.measure(intervals.intersect(gpu.comm, gpu.compute))
+    comm = intervals.measure(gpu.comm)
+    both = intervals.measure(intervals.intersect(gpu.comm, gpu.compute))
     return GpuTime(
         activities=gpu.count,
         span_ns=end - start,
@@ -166,7 +167,8 @@ def alike(unprofiled: Unprofiled | None, profiled_ns: Sequence[int], *, left_out
     kinds = () if unprofiled is None else kinds_of(unprofiled.step_ns, unprofiled.operators)
     if unprofiled is None or not kinds or not profiled_ns:
         return Alike(kinds)
-    passed, of_kind = unprofiled.until_recorded, nearest(kinds, profiled_ns)
+    passed = unprofiled.until_recorded
+    of_kind = nearest(kinds, profiled_ns)
     if passed is not None and all(kind.every is not None for kind in kinds[1:]):
         of_kind = [kind_after(kinds, passed + left_out + number) for number in range(len(profiled_ns))]
     return Alike(kinds, tuple(profiled_ns), tuple(of_kind))

@@ -124,7 +124,8 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
     if not len(rows):
         return ()
     by_stream = rows.groupby(["device", "stream"], sort=True)
-    start, streams = rows["ts"].to_numpy(), by_stream[["device", "stream"]].first()
+    start = rows["ts"].to_numpy()
+    streams = by_stream[["device", "stream"]].first()
     # Work that starts before its launch (clocks that disagree) was never in the queue.
     ts = np.concatenate([np.minimum(launched_at(trace)[linked], start), start])
     group = np.tile(by_stream.ngroup().to_numpy(dtype=np.int64), 2)
@@ -148,7 +149,8 @@ def queues(trace: Trace) -> pd.DataFrame:
     """Means and quantiles over time of `queue_lengths`, the busiest stream first (table `queues`)."""
     if not launches_measured(trace):
         return frame_of(Queue)
-    lengths, kernels = queue_lengths(trace), trace.kernels[~left_over(trace)]
+    lengths = queue_lengths(trace)
+    kernels = trace.kernels[~left_over(trace)]
     linked = kernels["launch"].notna().to_numpy()
     grouped = kernels.assign(linked=linked).groupby(["device", "stream"])["linked"]
     sizes, entered = grouped.size().to_dict(), grouped.sum().to_dict()

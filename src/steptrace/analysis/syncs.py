@@ -47,7 +47,8 @@ def sync_costs(trace: Trace) -> pd.DataFrame:
     exposed = until = unmeasured(len(table))
     if launches_measured(trace):
         next_work = _next_work(trace)
-        exposed, until = counted(intervals.measure_within(idle_spans(trace), table["ts"], next_work)), next_work
+        exposed = counted(intervals.measure_within(idle_spans(trace), table["ts"], next_work))
+        until = next_work
     return pd.concat(
         [table.assign(exposed_idle_ns=exposed, exposed_until=until), sites_of(trace, trace.syncs, trace.lines)], axis=1
     )
@@ -63,7 +64,8 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
     one site, whose `phase` is the part with most of its syncs; its backward pass is another. Idle time that several
     syncs of a site expose is counted once; different sites can share some.
     """
-    steps, costs = len(trace.steps), _in_main_part(sync_costs(trace))
+    steps = len(trace.steps)
+    costs = _in_main_part(sync_costs(trace))
     sites = [
         {
             **dict(zip(SITE_KEY, key, strict=True)),
@@ -211,7 +213,8 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     order = order[np.argsort(start[removed][order], kind="stable")]
     if len(order) == 0:
         return 0
-    begins, blocked = begins[order], costs["blocked_ns"].to_numpy()[removed][order]
+    begins = begins[order]
+    blocked = costs["blocked_ns"].to_numpy()[removed][order]
     window = np.searchsorted(windows[:, 0], begins, side="right") - 1
     first = np.searchsorted(window, np.arange(len(windows)))
     waited = np.cumsum(blocked) - blocked

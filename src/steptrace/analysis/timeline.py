@@ -138,7 +138,8 @@ def boxes_of(lanes: Sequence[Events], start: int, span: int) -> list[pd.DataFram
 
 def _boxes(events: Events, start: int, piece: float) -> pd.DataFrame:
     """The boxes of a lane in order: `start` (from `start`), `dur`, `part`, `count`, and the `row` of the longest."""
-    begin, length = events.spans[:, 0] - start, events.spans[:, 1] - events.spans[:, 0]
+    begin = events.spans[:, 0] - start
+    length = events.spans[:, 1] - events.spans[:, 0]
     # An event of a piece or more stands alone: its group is its own, and no number of a piece.
     alone = length >= piece
     group = np.where(alone, -1 - np.arange(len(begin)), (begin / piece).astype(np.int64))

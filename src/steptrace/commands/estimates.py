@@ -9,6 +9,7 @@ from steptrace.commands.follow import FollowedProgram
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.prediction import PredictedStep
 from steptrace.estimate.gpus import Gpu
+from steptrace.words.estimate import with_reasons
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def estimates(predictions: Mapping[int | None, PredictedStep], gpus: Sequence[Gp
 
     peaks = _peaks(predictions)
     return [
-        estimate_prediction(replace(prediction, batch_size=batch), gpu, peaks=peaks)
+        with_reasons(estimate_prediction(replace(prediction, batch_size=batch), gpu, peaks=peaks))
         for gpu in gpus
         for batch, prediction in predictions.items()
     ]
@@ -76,7 +77,7 @@ def _estimates_of_study(
             peaks = {name: _peaks(by_variant[name]) for name in followed}
             estimated = estimate_variants(followed, baselines, gpu, peaks=peaks, predictions=at_batch)
             for name, estimate in estimated.items():
-                of_variants[name].append(estimate)
+                of_variants[name].append(with_reasons(estimate))
     return of_variants
 
 

@@ -49,6 +49,7 @@ from steptrace.run_folder import (
     read_status,
     read_warned_syncs,
 )
+from steptrace.words.estimate import with_reasons
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
 PREDICTION_FOLDER: Final = "prediction"
@@ -225,7 +226,9 @@ def estimates(variants: Sequence[VariantRuns], gpus: Sequence[Gpu]) -> dict[str,
     baselines = {variant.name: variant.baseline for variant in variants}
     of_gpus = [estimate_variants(followed, baselines, gpu, predictions=predictions) for gpu in gpus]
     return {
-        variant.name: tuple(of_gpu[variant.name] for of_gpu in of_gpus) if variant.name in followed else ()
+        variant.name: tuple(with_reasons(of_gpu[variant.name]) for of_gpu in of_gpus)
+        if variant.name in followed
+        else ()
         for variant in variants
     }
 

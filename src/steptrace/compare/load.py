@@ -179,7 +179,8 @@ def first_measured(variants: Sequence[VariantRuns]) -> MeasuredRun | None:
 def _load_measured(run_dir: Path) -> MeasuredRun:
     steps = read_steps(run_dir)
     timed = steps[steps["phase"] == "timed"]
-    step_ns, waits = timed["step_ns"].to_numpy(np.int64), timed["loader_wait_ns"]
+    step_ns = timed["step_ns"].to_numpy(np.int64)
+    waits = timed["loader_wait_ns"]
     if not (step_ns > 0).any() or (step_ns <= 0).any():
         raise RecordError("run has no timed step, or one without a duration", where=run_dir)
     times = run_times(step_ns)

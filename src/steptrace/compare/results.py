@@ -45,7 +45,8 @@ def compare_results(results: Sequence[tuple[str, Comparison]]) -> ComparedResult
     Raises:
         RecordError: they are of different studies, or two that follow each other share no variant.
     """
-    last, comparisons = results[-1][1], [comparison for _, comparison in results]
+    last = results[-1][1]
+    comparisons = [comparison for _, comparison in results]
     if any(study.statistic == "mean" for study in comparisons):
         comparisons = [replace(study, variants=tuple(map(_with_mean, study.variants))) for study in comparisons]
     return ComparedResults(

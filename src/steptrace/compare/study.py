@@ -199,7 +199,8 @@ def alike(study: StudyRuns, comparison: Comparison) -> tuple[str, ...]:
     if best is None or not best.can_be_used:
         return ()
     rivals = [v for v in comparison.variants if v.verdict == "faster" and v.can_be_used and v.baseline == best.baseline]
-    names, statistic = {rival.name for rival in rivals}, statistic_of(study)
+    names = {rival.name for rival in rivals}
+    statistic = statistic_of(study)
     times = {v.name: times_of_runs(v.runs, statistic) for v in study.variants if v.name in names}
     against = ratios(times, best.name)
     adjusted = holm({name: ratio.p_value for name, ratio in against.items() if ratio.p_value is not None})

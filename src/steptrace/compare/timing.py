@@ -68,7 +68,8 @@ def compare_times(study: StudyRuns) -> tuple[Method, dict[str, Timing]]:
     by_name = {variant.name: variant for variant in study.variants}
     timings: dict[str, Timing] = {}
     for variant in study.variants:
-        name, measured = variant.name, by_variant.get(variant.name)
+        name = variant.name
+        measured = by_variant.get(variant.name)
         uneven = _uneven(variant, spreads[name])
         apart = _not_interleaved(variant, by_name.get(variant.baseline))
         notes = [*_about_runs(variant), *uneven, *([] if apart is None else [apart])]
@@ -80,7 +81,8 @@ def compare_times(study: StudyRuns) -> tuple[Method, dict[str, Timing]]:
             word = stats.verdict(measured, adjusted.get(name), own_floor)
             of_verdict = _about_verdict(measured, word, own_floor, identical=name in identical)
             if word is not None and (refused := _refusal(variant, spreads)) is not None:
-                word, of_verdict = None, [refused]
+                word = None
+                of_verdict = [refused]
             ratio = RatioToBaseline(value=measured.value, low=measured.low, high=measured.high, verdict=word)
             notes += of_verdict
         elif variant.measured:
@@ -151,7 +153,7 @@ def _step_ms(variant: VariantRuns, statistic: Statistic) -> StepTimes | None:
     if not variant.measured:
         return None
     by_statistic: dict[Statistic, stats.ValueWithInterval] = {
-        each: stats.typical([_typical_ns(run, each) for run in variant.measured]) for each in ("median", "mean")
+        name: stats.typical([_typical_ns(run, name) for run in variant.measured]) for name in ("median", "mean")
     }
     centre = by_statistic[statistic]
     steps = np.concatenate([run.times.counted for run in variant.measured])

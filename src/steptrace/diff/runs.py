@@ -24,6 +24,7 @@ from steptrace.estimate.step import estimate_prediction
 from steptrace.limits import LONG_STEPS
 from steptrace.run_folder import PREDICTION_FILE, RUN_FILE, read_prediction, read_run, read_steps
 from steptrace.run_times import Nanoseconds
+from steptrace.words.estimate import with_reasons
 
 #: The GPU for the estimates of both sides if neither names one.
 DEFAULT_GPU: Final = "H100"
@@ -129,7 +130,8 @@ def measured_diff(
 
 
 def _side(runs: ProgramRuns, traces: Sequence[TraceSummary], gpus: Sequence[Gpu], *, of_mean: bool) -> MeasuredSide:
-    steps, centre = np.concatenate(runs.step_ns), np.mean if of_mean else np.median
+    steps = np.concatenate(runs.step_ns)
+    centre = np.mean if of_mean else np.median
     lengths = [float(centre(step_ns)) for step_ns in runs.step_ns if len(step_ns)]
     peaks = [record.peak_allocated_bytes for record in runs.records if record.peak_allocated_bytes is not None]
     counts = [trace.syncs.per_step for trace in traces if trace.gpu.activities and trace.syncs.per_step is not None]
@@ -166,7 +168,7 @@ def _asked_for(side: ProgramRuns) -> tuple[str, ...]:
 def _estimates(prediction: PredictedStep, gpus: Sequence[Gpu]) -> Iterator[Estimate]:
     if prediction.followed.operator_calls:
         for gpu in gpus:
-            yield estimate_prediction(prediction, gpu)
+            yield with_reasons(estimate_prediction(prediction, gpu))
 
 
 #: Keys of an environment that name the host or the code, and say nothing of the machine's speed.

@@ -46,8 +46,8 @@ class Side:
     @property
     def steps(self) -> int:
         """Steps of all traces; 0 if a trace marks none."""
-        each = [trace.quality.steps or 0 for trace in self.traces]
-        return sum(each) if all(each) else 0
+        steps = [trace.quality.steps or 0 for trace in self.traces]
+        return sum(steps) if all(steps) else 0
 
     @property
     def has_gpu(self) -> bool:

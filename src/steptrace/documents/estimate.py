@@ -109,7 +109,7 @@ class NotEstimated:
 
     Attributes:
         name: operator with its overload; `torch.compile`.
-        reason: `code` and its figures in words.
+        reason: `code` and its figures in words; empty until `steptrace.words.estimate.with_reasons` fills it in.
         share_pct: its share of the estimated GPU work, copies included.
         calls: per step.
         file: the program's file, None where no line of the program called it.
@@ -120,7 +120,7 @@ class NotEstimated:
     """
 
     name: str
-    reason: str
+    reason: str = ""
     share_pct: float
     calls: float
     file: str | None
@@ -290,7 +290,8 @@ class Estimate:
         largest_batch: that fits; None unless two batches were followed.
         covered_pct: share of the estimated work of GPU kernels, without copies, that a rule covers.
         tested_pct: share of that work whose class and format were held to published measurements.
-        reason: `without_time` and its figures in words.
+        reason: `without_time` and its figures in words; None if there is a step time, and until
+            `steptrace.words.estimate.with_reasons` fills it in.
         not_estimated: operators that no rule covers.
         assumed: operators whose times are assumed: copies between host and GPU, which count as GPU work, and what the
             program or a library has written itself.
@@ -325,7 +326,7 @@ class Estimate:
     fits: bool | None
     largest_batch: int | None
     covered_pct: float
-    reason: str | None
+    reason: str | None = None
     not_estimated: tuple[NotEstimated, ...]
     assumed: tuple[NotEstimated, ...] = ()
     uncompiled_ms: Band | None = None
@@ -346,7 +347,10 @@ class Estimate:
 
     def __str__(self) -> str:
         """The GPU, its band of step times, what limits them, launches, syncs and memory, on one line."""
-        step = f"not estimated: {self.reason}" if self.step_ms is None else fmt.band_ms(*self.step_ms)
+        if self.step_ms is not None:
+            step = fmt.band_ms(*self.step_ms)
+        else:
+            step = "not estimated" if self.reason is None else f"not estimated: {self.reason}"
         parts = [f"{self.gpu}: step {step}"]
         if self.gpu_ms is not None:
             parts.append(f"GPU work {fmt.band_ms(*self.gpu_ms)}")

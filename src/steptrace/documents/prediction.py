@@ -158,7 +158,8 @@ def predicted_step(ranks: Sequence[Prediction]) -> PredictedStep:
     Args:
         ranks: what was followed of each rank, in order.
     """
-    first, steps = ranks[0], len(ranks[0].by_step) or 1
+    first = ranks[0]
+    steps = len(ranks[0].by_step) or 1
     return PredictedStep(
         syncs_per_step=_per_step(sum(first.by_step) if first.by_step else first.total, steps),
         sites=tuple(PredictedSync(**_fields(site, steps), kind=site.kind, pinned=site.pinned) for site in first.sites),

@@ -57,7 +57,7 @@ class AwaitedBranch(Document, frozen=True, kw_only=True):
     file: Annotated[str, field("Its file.")]
     line: Annotated[int, field("Its line.")]
     awaits: Annotated[str, field("By what: `number`, `list` or `iterator`.")]
-    in_steps: Annotated[int | None, field("It is taken in so many steps after the last followed one.")]
+    in_steps: Annotated[int | None, field("Steps from the last followed one to the one that takes it.")]
 
 
 class Prediction(Document, frozen=True, kw_only=True):

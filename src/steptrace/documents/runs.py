@@ -66,7 +66,8 @@ def counts_runs(kind: type[Document]) -> bool:
 
 def _reduced(values: Sequence[Any], column: Column | None, lacking: int, where: str) -> Any:
     """A field's values of the runs that have the row, as one."""
-    first, kind = values[0], None if column is None else column.kind
+    first = values[0]
+    kind = None if column is None else column.kind
     if kind == "first" or (column is not None and column.is_key):
         return first
     if kind == "fact":

@@ -73,10 +73,10 @@ def pairs(a: Iterable[_Item], b: Iterable[_Item], *levels: Callable[[_Item], obj
         waiting: dict[object, list[_Item]] = {}
         for row in reversed(right):
             waiting.setdefault(level(row), []).append(row)
-        each = [(row, rows.pop() if (rows := waiting.get(level(row))) else None) for row in left]
-        matched += [pair for pair in each if pair[1] is not None]
-        left = [row for row, other in each if other is None]
-        used = {id(other) for _, other in each}
+        found_pairs = [(row, rows.pop() if (rows := waiting.get(level(row))) else None) for row in left]
+        matched += [pair for pair in found_pairs if pair[1] is not None]
+        left = [row for row, other in found_pairs if other is None]
+        used = {id(other) for _, other in found_pairs}
         right = [row for row in right if id(row) not in used]
     return [*matched, *((row, None) for row in left), *((None, row) for row in right)]
 

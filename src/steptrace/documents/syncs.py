@@ -159,7 +159,7 @@ class AwaitedBranch(Document, frozen=True):
         ),
     ]
     in_steps: Annotated[
-        int | None, field("It is taken in so many steps after the last followed one; null where that is not known.")
+        int | None, field("Steps from the last followed one to the one that takes it; null where that is not known.")
     ] = None
 
     @property

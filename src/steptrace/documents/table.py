@@ -36,7 +36,8 @@ def validate(frame: "pd.DataFrame", kind: type[Document]) -> "pd.DataFrame":
 
     No two rows may have the same keys.
     """
-    frame, keys = _fitting(frame, kind), [column.name for column in keys_of(kind)]
+    frame = _fitting(frame, kind)
+    keys = [column.name for column in keys_of(kind)]
     if keys and len(frame) > 1 and (again := frame.duplicated(keys)).any():
         raise SchemaError(f"two rows have the key {frame[again].iloc[0][keys].to_dict()}", where=kind.__name__)
     return frame

@@ -424,7 +424,8 @@ class VariantResult(StepFigures, frozen=True):
         """
         if self.trace is None or not self.trace.quality.steps:
             return self.sync_sites
-        runs, steps = self.trace.runs, self.trace.quality.steps
+        runs = self.trace.runs
+        steps = self.trace.quality.steps
         return tuple(
             site if site.runs == runs else replace(site, count_per_step=site.count / steps) for site in self.sync_sites
         )

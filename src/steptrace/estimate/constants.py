@@ -223,8 +223,8 @@ def _instead(kind: str, format_: str) -> tuple[tuple[str, str], ...]:
     cores that the shares of 16 bit are of.
     """
     names = _alike(kind)
-    others = ((name, other) for name in names for other in (*_INSTEAD.get(format_, ()), "none"))
-    return tuple(dict.fromkeys((*((name, format_) for name in names), *others)))
+    substitutes = ((name, other) for name in names for other in (*_INSTEAD.get(format_, ()), "none"))
+    return tuple(dict.fromkeys((*((name, format_) for name in names), *substitutes)))
 
 
 def _alike(kind: str) -> tuple[str, ...]:

@@ -43,7 +43,6 @@ from steptrace.estimate.queue import Collective, GraphLaunch, Item, StepTimes, S
 from steptrace.estimate.tiles import effort
 from steptrace.estimate.times import Draws, assumed_shares, band, ideal_seconds, kernel_seconds, normal
 from steptrace.estimate.work import Kernel, kernels_of, on_gpu
-from steptrace.words.estimate import reason_words, uncovered_words
 
 if TYPE_CHECKING:  # a program that asks for its own estimate has no msgspec
     from steptrace.documents.prediction import PredictedStep
@@ -187,7 +186,6 @@ def estimate_drawn(
         largest_batch=largest_batch(peaks or {}, gpu),
         covered_pct=four_digits(100 * covered),
         tested_pct=four_digits(100 * _total(tested) / of_kernels) if of_kernels else None,
-        reason=None,
         without_time=None if enough else _without_time(works),
         not_estimated=tuple(_listed(works, gpu, lambda work: work.why)),
         assumed=tuple(_listed(works, gpu, lambda work: _ASSUMED.get(work.launched.kernel.kind))),
@@ -200,9 +198,7 @@ def estimate_drawn(
         exposed_ms=band_ms(timeline.exposed) if enough and not alone else None,
         communication_bytes=None if alone else sum(collective.bytes for collective in drawn.collectives) / drawn.steps,
     )
-    if followed.compiled:
-        estimate = _compiled(estimate, dict.fromkeys(followed.compiled))
-    return estimate if estimate.step_ms is not None else replace(estimate, reason=reason_words(estimate))
+    return _compiled(estimate, dict.fromkeys(followed.compiled)) if followed.compiled else estimate
 
 
 def estimate_variants(
@@ -348,8 +344,8 @@ def _bounds(works: Sequence[Work], gpu: Gpu) -> dict[str, float]:
 def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | None]]) -> Estimate:
     """The estimate of a step with compiled code that is not known; `places`: its calls of torch.compile."""
     calls = [
-        _worded(NotEstimated(name=COMPILED, reason="", code="unknown_kernels", share_pct=100, calls=1, file=f, line=n))
-        for f, n in places
+        NotEstimated(name=COMPILED, code="unknown_kernels", share_pct=100, calls=1, file=file, line=line)
+        for file, line in places
     ]
     return replace(
         uncompiled,
@@ -405,9 +401,8 @@ def _listed(
         arithmetic = bandwidth = None
         if why in _ASSUMED.values():
             arithmetic, bandwidth = map(_assumed_percent, assumed_shares(same[0].launched.kernel, gpu, shipped()))
-        row = NotEstimated(
+        yield NotEstimated(
             name=name,
-            reason="",
             code=why,
             share_pct=four_digits(100 * _total(same) / total),
             calls=sum(work.launched.calls for work in same),
@@ -416,15 +411,10 @@ def _listed(
             arithmetic_pct=arithmetic if why == "declared_cost" else None,
             bandwidth_pct=bandwidth,
         )
-        yield _worded(row)
 
 
 def _assumed_percent(shares: Draws) -> Band:
     return rounded_band(band(100 * shares))
-
-
-def _worded(row: NotEstimated) -> NotEstimated:
-    return replace(row, reason=uncovered_words(row))
 
 
 def _total(works: Iterable[Work]) -> float:

@@ -76,7 +76,7 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
             seconds = by_flop * in_vain / share
         if by_bytes:
             of_bytes = by_bytes / _share(efficiency.memory, efficiency.spread_memory, f"{stream} memory")
-            seconds = _both(seconds, of_bytes) if by_flop else of_bytes
+            seconds = _limited_by_both(seconds, of_bytes) if by_flop else of_bytes
         if kernel.turns:
             waits = (
                 kernel.turns
@@ -88,7 +88,7 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
         launching = kernel.launches * 1e-6 * efficiency.floor_us
         deviation = efficiency.shape
         if kernel.sizes and by_flop and efficiency.shape_in_vain:
-            middle = _both(by_flop * in_vain / grown, by_bytes / efficiency.memory) + launching
+            middle = _limited_by_both(by_flop * in_vain / grown, by_bytes / efficiency.memory) + launching
             deviation = spread_of_shape(efficiency, middle / (by_flop / grown))
         drawn = deviation * normal(kernel.shape)
         if not alone:
@@ -136,7 +136,7 @@ def _share(middle: float, spread: float, stream: str) -> Draws:
     return np.minimum(middle * np.exp(spread * normal(stream)), max(1.0, _MOST * middle))
 
 
-def _both(a: Draws | float, b: Draws | float) -> Draws:
+def _limited_by_both(a: Draws | float, b: Draws | float) -> Draws:
     """The time of a kernel that is limited by two times."""
     longer = np.maximum(a, b)
     return np.asarray(longer * (1 + (np.minimum(a, b) / longer) ** _POWER) ** (1 / _POWER))

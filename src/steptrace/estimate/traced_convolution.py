@@ -44,7 +44,7 @@ _TRANSPOSED: Final = "cudnn_convolution_transpose"
 _BACKWARD: Final = "convolution_backward"
 #: In the backward pass: whether the convolution is transposed, and which gradients it makes, of images, weight, bias.
 _BACKWARD_TRANSPOSED: Final = 7
-_BACKWARD_MADE: Final = 10
+_BACKWARD_OUTPUTS: Final = 10
 
 
 def recorded_convolution(name: str, sizes: Sequence[Sequence[int]], settings: str) -> RecordedConvolution | None:
@@ -87,10 +87,10 @@ def _forward(name: str, sizes: Sequence[Sequence[int]], values: Sequence[Any]) -
 
 def _backward(sizes: Sequence[Sequence[int]], values: Sequence[Any]) -> RecordedConvolution:
     gradient, images, weight = sizes[:3]
-    of_images, of_weight, of_bias = values[_BACKWARD_MADE]
-    made = [tuple(shape) for shape, wanted in ((images, of_images), (weight, of_weight)) if wanted]
-    one = convolution_flop(images if values[_BACKWARD_TRANSPOSED] else gradient, weight)
-    return RecordedConvolution((*made, *([(gradient[1],)] if of_bias else ())), one * len(made))
+    of_images, of_weight, of_bias = values[_BACKWARD_OUTPUTS]
+    shapes = [tuple(shape) for shape, wanted in ((images, of_images), (weight, of_weight)) if wanted]
+    flop_of_each = convolution_flop(images if values[_BACKWARD_TRANSPOSED] else gradient, weight)
+    return RecordedConvolution((*shapes, *([(gradient[1],)] if of_bias else ())), flop_of_each * len(shapes))
 
 
 def convolution_flop(places: Sequence[int], weight: Sequence[int]) -> int:
@@ -107,6 +107,6 @@ def _for_each(value: Any, spatial: int) -> list[int]:
     """A value for each dimension: one number, or a list of one, is for all."""
     listed = value if isinstance(value, list) else [value]
     listed = listed * spatial if len(listed) == 1 else listed
-    if len(listed) != spatial or not all(isinstance(one, int) for one in listed):
+    if len(listed) != spatial or not all(isinstance(number, int) for number in listed):
         raise ValueError(value)
     return listed

@@ -54,7 +54,8 @@ def _claimed(item: Finding) -> tuple[object, ...]:
 
     The rank in a finding's source is not part of it: the same finding has none in the trace of its rank.
     """
-    at, rule = item.source or Source(), RULES.get(item.rule)
+    at = item.source or Source()
+    rule = RULES.get(item.rule)
     figures = () if rule is None else rule.told_apart_by
     return (item.rule, at.file, at.line, at.function, *(_figure(item, name) for name in figures))
 

@@ -145,7 +145,8 @@ def _lines_of(study: Comparison, variant: VariantResult) -> dict[str, Any]:
     if _may_be_limited_by_launches(before) and after.lines:
         return {"lines_of_launches": _fewer_launches(before.lines, after.lines)}
     lines: dict[str, Any] = {"lines_without_sync": _lines_without_sync(variant)}
-    counts, most = study.sync_counts[1], most_waiting(baseline)
+    counts = study.sync_counts[1]
+    most = most_waiting(baseline)
     if most is not None and counts.get(variant.name, 0) < counts.get(baseline.name, 0):
         lines |= {"waits_ms": most.ms, "waits_gpu": most.gpu}
     return lines

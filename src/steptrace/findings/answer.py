@@ -171,7 +171,8 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> dict[str, Any]:
 
 
 def _speed(study: Comparison, variant: VariantResult) -> Speed:
-    times, baseline = study.step_times_ms, study.variant(variant.baseline)
+    times = study.step_times_ms
+    baseline = study.variant(variant.baseline)
     return Speed(
         name=variant.name,
         baseline=variant.baseline,

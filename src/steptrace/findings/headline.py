@@ -129,7 +129,8 @@ def why_nothing_is_advised(traces: Sequence[TraceSummary]) -> NothingToAdvise:
 def _syncs(trace: TraceSummary) -> SyncFacts:
     """The syncs of a trace; if profiled steps differ, the mean is over steps as often as each kind comes."""
     count, per_step = trace.syncs.count, trace.syncs.per_step
-    counts, kinds = set(trace.syncs.by_step or ()), trace.step_kinds
+    counts = set(trace.syncs.by_step or ())
+    kinds = trace.step_kinds
     by_kind = [kind.syncs * kind.steps for kind in kinds if kind.syncs is not None]
     differ = len(counts) >= _SEVERAL
     if differ and kinds and len(by_kind) == len(kinds):
@@ -144,7 +145,8 @@ def _syncs(trace: TraceSummary) -> SyncFacts:
 
 def most_share_of_syncs(trace: TraceSummary) -> float | None:
     """The share of the step that all syncs cost at most; None if it is unknown."""
-    window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
+    window = window_of(trace)
+    ceiling_ns = trace.syncs.ceiling_ns
     return None if ceiling_ns is None else window.share(window.per_step(ceiling_ns))
 
 
@@ -157,13 +159,14 @@ def _other_steps(trace: TraceSummary) -> OtherSteps | None:
 
 def cautions_of_all(traces: Sequence[TraceSummary]) -> list[Caution]:
     """What a reader must know of the records of all these traces alike."""
-    first, *others = map(cautions_of, traces)
-    return [caution for caution in first if all(caution in cautions for cautions in others)]
+    first, *of_other_traces = map(cautions_of, traces)
+    return [caution for caution in first if all(caution in cautions for cautions in of_other_traces)]
 
 
 def cautions_of(trace: TraceSummary) -> list[Caution]:
     """The cautions about a record, for the reader of its figures: on its steps, its stacks, and the kind of program."""
-    steps, cautions = len(trace.steps), list[Caution]()
+    steps = len(trace.steps)
+    cautions = list[Caution]()
     if not steps:
         cautions.append(Caution("no_steps"))
     elif steps < FEW_STEPS:

@@ -55,5 +55,5 @@ def _in_order(findings: Sequence[Finding]) -> list[Finding]:
     high = max((at for at, item in enumerate(priced, start=1) if item.severity == "high"), default=0)
     errors = [item for item in unpriced if item.severity == "high"]
     predicted = [item for item in unpriced if item.rule == PREDICTED_SYNCS and item not in errors]
-    others = [item for item in unpriced if item not in errors and item not in predicted]
-    return [*answers, *errors, *priced[:high], *predicted, *priced[high:], *others]
+    remaining = [item for item in unpriced if item not in errors and item not in predicted]
+    return [*answers, *errors, *priced[:high], *predicted, *priced[high:], *remaining]

@@ -24,7 +24,8 @@ def why(baseline: VariantResult | None, variant: VariantResult | None) -> Why | 
     """The parts in which a variant's step is shorter; None if it is not shorter, or if the profiles do not say."""
     if baseline is None or variant is None or baseline is variant:
         return None
-    changes, saved_ns = part_changes(baseline, variant), -_longer_ns(baseline, variant)
+    changes = part_changes(baseline, variant)
+    saved_ns = -_longer_ns(baseline, variant)
     if saved_ns <= 0 or changes is None or abs(changes[UNEXPLAINED]) >= saved_ns:
         return None
     less = {part: -ns for part, ns in changes.items() if part != UNEXPLAINED}

@@ -29,6 +29,7 @@ from steptrace.predict.places import is_inside, region_of, running_sites
 from steptrace.predict.pytorch import current_node
 from steptrace.predict.threads import Helper, settle
 from steptrace.torch_names import SYNC_BATCH_NORM
+from steptrace.words.estimate import with_reasons
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -332,7 +333,7 @@ class Syncs:
             tf32_convolutions=prediction.tf32_convolutions,
             compiled=[(place.file, place.line) for place in prediction.unknown if place.op == COMPILED],
         )
-        return estimate_step(followed, gpu_named(gpu))
+        return with_reasons(estimate_step(followed, gpu_named(gpu)))
 
     def to_frame(self) -> "pd.DataFrame":
         """A DataFrame with a row per line that syncs, most syncs first; needs pandas.

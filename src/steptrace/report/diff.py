@@ -45,13 +45,13 @@ _NEEDS: Final[Mapping[Needs, str]] = {
 def topics(diff: Diff) -> list[TopicTable]:
     """Every topic with its columns' headings and its rows in words; the tables that changed come last."""
     tables = []
-    others = [
+    of_subjects = [
         (subject.name, subject.heading, subject.kind)
         for subject in subjects_of(TraceSummary)
         if subject.name in diff.tables
     ]
-    always = [(topic.name, topic.heading, topic.kind) for topic in TOPICS]
-    for topic, heading, kind in (*always, *others):
+    of_topics = [(topic.name, topic.heading, topic.kind) for topic in TOPICS]
+    for topic, heading, kind in (*of_topics, *of_subjects):
         rows = diff.rows(topic)
         measured = {name for row in rows for name, pair in row.figures.items() if pair.a or pair.b}
         shown = [column for column in shown_columns(kind) if column.total and column.name in measured][:_MOST_FIGURES]

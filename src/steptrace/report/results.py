@@ -74,8 +74,8 @@ def sections(compared: ComparedResults) -> list[Part]:
     parts: list[Part] = [("Results", [], [machines, times])]
     for number, change in enumerate(compared.changes):
         title = f"From {names_of[number]} to {names_of[number + 1]}"
-        others = [change_note_text(note) for note in change.remarks if note.code not in NOT_COMPARED]
-        notes = [headline(change), *(f"{note[0].upper()}{note[1:]}." for note in others)]
+        remarks = [change_note_text(note) for note in change.remarks if note.code not in NOT_COMPARED]
+        notes = [headline(change), *(f"{note[0].upper()}{note[1:]}." for note in remarks)]
         for where, only in (("the first", change.only_before), ("the second", change.only_now)):
             notes += (
                 [f"Only in {where}: {fmt.enumeration([f'`{fmt.variant(name)}`' for name in only])}."] if only else []

@@ -52,8 +52,8 @@ def answer(document: MemorySnapshots) -> str:
     if document.growth is not None:
         total = sum(row.grown_bytes for row in document.growth)
         first, *_, last = _names(document)
-        said = "grew by" if total > 0 else "shrank by"
-        changed = f"{said} {fmt.size_bytes(abs(total))}" if total else "is the same in total"
+        verb = "grew by" if total > 0 else "shrank by"
+        changed = f"{verb} {fmt.size_bytes(abs(total))}" if total else "is the same in total"
         text = f"Live memory {changed} from {first} to {last}"
         if document.growth:
             most = largest_changes(document.growth)[0]
@@ -86,7 +86,8 @@ def largest_changes(growth: Sequence[Growth]) -> list[Growth]:
 
 def page_html(document: MemorySnapshots) -> str:
     """The whole page."""
-    toc, body = [], Markup("")
+    toc = []
+    body = Markup("")
     names = _names(document)
     for number, snapshot in enumerate(document.snapshots):
         for device in snapshot.devices:

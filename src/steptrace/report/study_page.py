@@ -44,7 +44,7 @@ MORE: Final = (
 
 
 class _Made(NamedTuple):
-    """A section that was made; `folded` for those that few readers need."""
+    """A section that was made; `folded`: whether it is closed at first, since few readers need it."""
 
     heading: str
     folded: bool
@@ -71,7 +71,7 @@ def render_study(comparison: Path, out: Path) -> None:
 
 
 def _sections(study: Comparison, comparison: Path) -> Iterator[_Made]:
-    """The sections; all are folded but those that few skip, and the variants where something failed."""
+    """The sections; all are folded but those that most readers need, and the variants if something failed."""
     looked_at = [_VARIANTS] if sections.needs_a_look(study) else []
     folded = [_TIMES, *([] if looked_at else [_VARIANTS]), *MORE, _PROVENANCE]
     for section in (*FIRST, *looked_at, *folded):

@@ -168,7 +168,8 @@ class _Device:
             for block in segment.blocks
             if block.state == _INACTIVE
         ]
-        free_bytes, largest = sum(size for size, _ in free), max((size for size, _ in free), default=0)
+        free_bytes = sum(size for size, _ in free)
+        largest = max((size for size, _ in free), default=0)
         peak = self._peak
         at_peak = [] if peak is None else self._lines(self._live_at(peak[1]))
         by_category: Counter[str] = Counter()
@@ -249,7 +250,8 @@ class _Device:
         """Allocated and reserved bytes after each event."""
         reserved_now = sum(segment.total_size for segment in self.segments)
         change = sum(_reserves(event) for event in self.events)
-        allocated, reserved = sum(piece.size for piece, _ in self._before), reserved_now - change
+        allocated = sum(piece.size for piece, _ in self._before)
+        reserved = reserved_now - change
         points = []
         for event in self.events:
             if event.action == "alloc":

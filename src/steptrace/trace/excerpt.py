@@ -27,7 +27,8 @@ from steptrace.files import replace_atomically
 from steptrace.trace import names as naming
 from steptrace.trace.columns import start_end
 from steptrace.trace.decode import Event, decode_event, ns_to_us, path_text, repair, to_ns
-from steptrace.trace.files import EXCERPT_KEY, EventStream
+from steptrace.trace.event_stream import EventStream
+from steptrace.trace.files import EXCERPT_KEY
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, launched_at, median_step
 

@@ -18,7 +18,7 @@ from steptrace.machine import cpu_count
 from steptrace.processes import die_with
 from steptrace.trace.columns import Columns
 from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST_DEVICES, CollectiveArgs, plain_text
-from steptrace.trace.files import CHUNK, EventStream
+from steptrace.trace.event_stream import CHUNK, EventStream
 from steptrace.trace.foreign import other_producer
 from steptrace.trace.names import is_label, is_of_npu, runtime_of, step_index
 from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
@@ -73,8 +73,8 @@ _IN_PARTS = frozenset("BEbenSTpF")
 def _is_profilers_stop(columns: dict[str, Columns], names: list[str]) -> bool:
     """Whether the only event is the wait at the profiler's end: exported in the wait or warm-up of a schedule."""
     calls = [names[place] for place in columns["call"]["name"].tolist()[: _STOPS + 1]]
-    others = sum(len(columns[kind]["ts"]) for kind in ("op", "gpu", "label"))
-    return not others and 0 < len(calls) <= _STOPS and all(name.endswith("DeviceSynchronize") for name in calls)
+    other_events = sum(len(columns[kind]["ts"]) for kind in ("op", "gpu", "label"))
+    return not other_events and 0 < len(calls) <= _STOPS and all(name.endswith("DeviceSynchronize") for name in calls)
 
 
 #: The phase of metadata.
@@ -145,9 +145,8 @@ def _raise_unread(
     """
     if any(phase == "X" and _is_known(category) for phase, category in counts):
         return
-    others = {key: count for key, count in counts.items() if key[0] != _METADATA}
-    # Events that take time are named, or without any, all others.
-    found = unread or others
+    # Events that take time are named; without any, all events but metadata are.
+    found = unread or {key: count for key, count in counts.items() if key[0] != _METADATA}
     if not found:
         return
     if not any(phase for phase, _ in found):
@@ -155,7 +154,7 @@ def _raise_unread(
             f"an array of {plural(sum(found.values()), 'object')}, none of which is an event",
             where=path,
             expected='events with a phase: {"ph": "X", ...}',
-            next_step="if each is a trace, write it to a file of its own; else look into the file: it may be the "
+            next_step="if each is a trace, write it to a file of its own; otherwise look into the file: it may be the "
             "output of another tool",
         )
     if (producer := other_producer(metadata)) is not None:
@@ -164,14 +163,14 @@ def _raise_unread(
         )
     named = "; ".join(unread_events(**note.figures) for note in _unread_notes(found))
     raise TraceError(
-        f"{_what(found)}: {named}",
+        f"{_nothing_read_text(found)}: {named}",
         where=path,
         expected="complete events (phase X) of PyTorch's profiler: cpu_op, cuda_runtime, kernel, ...",
         next_step="record with torch.profiler and its export_chrome_trace",
     )
 
 
-def _what(unread: Iterable[tuple[str, str]]) -> str:
+def _nothing_read_text(unread: Iterable[tuple[str, str]]) -> str:
     """Why nothing of a trace was read, by the phases and categories of its events."""
     if any(category and _is_known(category) for _, category in unread):
         return "none of its events is read"

@@ -188,8 +188,8 @@ def collectives_table(
     Args:
         described: the descriptions in the trace.
         kernels: the `kernels` table.
-        given: for each kernel the index of its own description in `described`, -1 for none.
-        ops: the operators' columns, `collective` (as `given`), `name` and `parent` among them.
+        known_rows: for each kernel the index of its own description in `described`, -1 for none.
+        ops: the operators' columns, `collective` (as `known_rows`), `name` and `parent` among them.
         op_of: for each launch the row of its operator, -1 for none; and the text of each operator name's number.
         launches: the `launches` table.
     """

@@ -1,5 +1,6 @@
 """Estimates for GPUs that are not there, in words."""
 
+from dataclasses import replace
 from typing import Final
 
 from steptrace import format as fmt
@@ -23,6 +24,16 @@ _MOST_OPERATORS: Final = 3
 def step_words(estimate: Estimate) -> str:
     """The band of the step time, or "not estimated"."""
     return NOT_ESTIMATED if estimate.step_ms is None else fmt.band_ms(*estimate.step_ms)
+
+
+def with_reasons(estimate: Estimate) -> Estimate:
+    """The estimate as users get it: its codes also in words, in each `reason`."""
+    return replace(
+        estimate,
+        reason=reason_words(estimate) if estimate.step_ms is None else None,
+        not_estimated=tuple(replace(row, reason=uncovered_words(row)) for row in estimate.not_estimated),
+        assumed=tuple(replace(row, reason=uncovered_words(row)) for row in estimate.assumed),
+    )
 
 
 def reason_words(estimate: Estimate) -> str:

@@ -13,7 +13,8 @@ _NEARLY_AS_FAST: Final = 1.1
 
 def estimated_sentence(answer: EstimatedAnswer) -> str:
     """Which variant is estimated to be the fastest on one GPU, or why none is named."""
-    gpu, missing = answer.gpu, [f"`{name}`" for name in answer.not_estimated]
+    gpu = answer.gpu
+    missing = [f"`{name}`" for name in answer.not_estimated]
     match answer.outcome:
         case "one_variant":
             return f"Estimated for {gpu}: {_band(answer.step_ms)}."

@@ -86,8 +86,8 @@ def _per_step(syncs: SyncFacts, per_step: float) -> str:
         return f"{fmt.plural(per_step, 'sync')} per step"
     if sum(counts) == 1:
         return f"1 sync in {len(counts)} profiled steps"
-    each = f"{min(counts)} to {max(counts)}" if len(counts) > _MOST_COUNTS else fmt.enumeration([*map(str, counts)])
-    return f"{fmt.plural(round(per_step, 2), 'sync')} per step on average ({each} in the profiled steps)"
+    listed = f"{min(counts)} to {max(counts)}" if len(counts) > _MOST_COUNTS else fmt.enumeration([*map(str, counts)])
+    return f"{fmt.plural(round(per_step, 2), 'sync')} per step on average ({listed} in the profiled steps)"
 
 
 def _cheap(syncs: SyncFacts) -> str:

@@ -73,7 +73,8 @@ def lanes_of_ranks(timeline: RankTimeline) -> str:
 
 def download_note(size: int, events: int, total: int) -> str:
     """The size of the file behind the link, and how many of the step's events it holds."""
-    kept, rest = fmt.plural(events, "event"), ""
+    kept = fmt.plural(events, "event")
+    rest = ""
     if events != total:
         kept = f"the longest {fmt.count(events)} of {fmt.count(total)} events"
         rest = "; `steptrace analyze --excerpt FILE` writes all of them"
@@ -110,11 +111,11 @@ def module_text(row: ModuleTime, steps: int) -> str:
     of_backward = ""
     if row.backward_ns:
         of_backward = f", {fmt.duration_ns(row.backward_ns / steps)} of it backward"
-    each = ""
+    range_of_calls = ""
     if row.largest is not None and row.largest_ns is not None and row.smallest_ns is not None:
         least, most = fmt.duration_ns(row.smallest_ns / steps), fmt.duration_ns(row.largest_ns / steps)
-        each = f", each {least} to {most}, the longest {row.largest}"
-    return f"{module_label(row)}: {fmt.duration_ns(row.time_ns / steps)}{of_backward}{each}"
+        range_of_calls = f", each {least} to {most}, the longest {row.largest}"
+    return f"{module_label(row)}: {fmt.duration_ns(row.time_ns / steps)}{of_backward}{range_of_calls}"
 
 
 def modules_note(*, on_gpu: bool, per_step: bool) -> str:

@@ -292,7 +292,8 @@ _IMPOSSIBLE: Final = (
 
 
 def _remedy(check: "CheckCode", wrong: int, total: int, figures: Mapping[str, Any]) -> str | None:
-    text, place = _REMEDIES.get(check), figures.get("place")
+    text = _REMEDIES.get(check)
+    place = figures.get("place")
     if check == "linked_to_launch" and 2 * figures.get("lost", 0) > wrong:
         text = _WHERE_LOST["middle"]
     elif check == "linked_to_launch" and wrong == total:

@@ -18,7 +18,8 @@ def why_in_words(reason: WhyFaster) -> str:
     """The largest part of the difference, with what stands behind it; empty where no profile says it."""
     if reason.why is None or not reason.why.shorter:
         return ""
-    reasons, largest = reason.why, reason.why.shorter[0]
+    reasons = reason.why
+    largest = reason.why.shorter[0]
     say = _OF_PART.get(largest.part, _of_any_part)
     text = say(largest, reason) + _of_the_saving(largest, reasons)
     fewer = _counted(reason, "syncs")

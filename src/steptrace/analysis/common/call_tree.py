@@ -172,7 +172,8 @@ def device_time_by(trace: Trace, keys: list[str]) -> pd.DataFrame:
     backward pass) and `share` (of the sum over all groups, 0 to 1).
     """
     in_steps = ~outside_steps(trace)
-    dur, origins = trace.kernels["dur"].to_numpy()[in_steps], kernel_origins(trace)[in_steps]
+    dur = trace.kernels["dur"].to_numpy()[in_steps]
+    origins = kernel_origins(trace)[in_steps]
     backward = origins["phase"].to_numpy(dtype=object) == "backward"
     work = origins[keys].assign(kernels=1, device_ns=dur, backward_ns=np.where(backward, dur, 0))
     table = work.groupby(keys, dropna=False, sort=True).sum().reset_index()
@@ -207,7 +208,8 @@ def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) ->
     is_call = kind == CALL
     node = take(np.flatnonzero(is_call), row_numbers(trace.kernels["launch"]))
     linked = np.flatnonzero(node >= 0)
-    node, time = node[linked], trace.kernels["dur"].to_numpy()[linked]
+    node = node[linked]
+    time = trace.kernels["dur"].to_numpy()[linked]
     # A call's time counts as self time of the operator, label or frame right around it, too.
     self_time = np.zeros(len(kind), dtype=np.int64)
     np.add.at(self_time, node, time)

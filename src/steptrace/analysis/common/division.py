@@ -54,7 +54,8 @@ def divide(window: Spans, sets: Iterable[tuple[str, Spans]], rest: str, parts: t
         rest: the part for time in none of the sets.
         parts: all parts, in display order.
     """
-    left, spans_of_parts = window, list[tuple[str, Spans]]()
+    left = window
+    spans_of_parts = list[tuple[str, Spans]]()
     for name, spans in sets:
         spans_of_parts.append((name, intervals.intersect(spans, left)))
         left = intervals.subtract(left, spans_of_parts[-1][1])

@@ -65,7 +65,8 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
     late = take(returned, launch) > start
     # Work without a launch that begins while the host is blocked must have been queued before.
     queued = np.where(launch >= 0, ~late, waited_through)
-    soon, same_stream = queued & (end - start < KERNEL_WAIT_BELOW_NS), _follows_its_stream(trace, start, row)
+    soon = queued & (end - start < KERNEL_WAIT_BELOW_NS)
+    same_stream = _follows_its_stream(trace, start, row)
     dependent = (soon & ~same_stream) | (queued & waits_for_event(trace, launch) & _has_several_streams(trace))
     conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent, soon]
     known = [condition & (cause in known_causes(trace)) for cause, condition in zip(CAUSES, conditions, strict=False)]

@@ -77,7 +77,8 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
             both_ends = full if len(full) <= _SHORT else clipped(full, _SHORT - _LONGEST_PART)
             result[name] = f"{both_ends} <{clipped(part, _LONGEST_PART)}>" if part and len(group) > 1 else short
     # Names that are still equal get numbers.
-    uses, before = Counter(result.values()), Counter[str]()
+    uses = Counter(result.values())
+    before = Counter[str]()
     for name, text in result.items():
         if uses[text] > 1:
             before[text] += 1
@@ -100,7 +101,8 @@ def _first_argument(plain: str) -> str | None:
 
 def _without(text: str, opening: str, closing: str) -> str:
     """`text` without the content of its outermost brackets; stray brackets stay."""
-    kept, depth = [], 0
+    kept = []
+    depth = 0
     for character in text:
         if character == opening:
             depth += 1

@@ -78,20 +78,20 @@ def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:
 @once
 def label_of_kernels(trace: Trace) -> Ints:
     """Row of the innermost label that each activity was launched in, steps aside; -1 for none."""
-    innermost, *others = _around_launches(trace)
-    for on_behalf in others:
+    innermost, *of_step_threads = _around_launches(trace)
+    for on_behalf in of_step_threads:
         innermost = np.where(innermost < 0, on_behalf, innermost)
-    labels: Ints = _own(trace)[innermost]
+    labels: Ints = _without_marks(trace)[innermost]
     return labels
 
 
 def work_in_labels(trace: Trace) -> tuple[Ints, Ints]:
     """Rows `(label, activity)` of the work launched in each label or in one inside it, steps aside."""
     pairs = [np.empty((0, 2), dtype=np.int64)]
-    above = _own(trace)[np.append(row_numbers(trace.labels["parent"]), -1)]
+    above = _without_marks(trace)[np.append(row_numbers(trace.labels["parent"]), -1)]
     # Work of the backward pass belongs to its own thread's label and to the one that the pass runs for.
     for around in _around_launches(trace):
-        holder = _own(trace)[around]
+        holder = _without_marks(trace)[around]
         kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == trace.device).to_numpy())
         holder = holder[kernel]
         while len(holder):
@@ -133,7 +133,7 @@ def _around_launches(trace: Trace) -> list[Ints]:
 def label_times(trace: Trace) -> pd.DataFrame:
     """Each label with its time on host and GPU, the most host time first (table `label_times`)."""
     labels = trace.labels
-    label_rows = _own(trace)
+    label_rows = _without_marks(trace)
     rows = np.flatnonzero(label_rows[:-1] == np.arange(len(labels)))
     number, names = pd.factorize(labels["name"].astype(object).iloc[rows], sort=True)
     label = np.full(len(labels) + 1, -1, dtype=np.int64)
@@ -161,7 +161,7 @@ def most_labels(trace: Trace) -> tuple[Label, ...]:
 
 
 @once
-def _own(trace: Trace) -> Ints:
+def _without_marks(trace: Trace) -> Ints:
     """For each label its row, or for a step's mark the nearest other one around it; -1 at the end, for -1."""
     labels = trace.labels
     return np.append(nearest(row_numbers(labels["parent"]), ~marks_steps(labels)), -1)
@@ -178,7 +178,7 @@ def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, 
     host_ns = np.zeros(count, dtype=np.int64)
     np.add.at(host_ns, pairs // max(threads, 1), by_thread)
     # Time of inner labels is subtracted from the one right around them.
-    holder = _own(trace)[row_numbers(labels["parent"])][rows]
+    holder = _without_marks(trace)[row_numbers(labels["parent"])][rows]
     inner = rows[holder >= 0]
     holder = holder[holder >= 0]
     within = intervals.measure_by_group(

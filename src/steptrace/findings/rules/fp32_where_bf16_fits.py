@@ -48,7 +48,8 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
     if precision is None:
         return
     by_format = precision.kernel_ns
-    narrow, wide = by_format.get("bits16", 0) + by_format.get("bits8", 0), by_format.get("bits32", 0)
+    narrow = by_format.get("bits16", 0) + by_format.get("bits8", 0)
+    wide = by_format.get("bits32", 0)
     if narrow + wide == 0 or narrow / (narrow + wide) >= _NARROW.value:
         return
     matrix_ns, on_cores_ns = precision.tensor_core_eligible_ns, precision.tensor_core_ns

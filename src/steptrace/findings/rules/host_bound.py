@@ -61,7 +61,8 @@ def _severity(idle_share: float) -> Severity:
 
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
-    idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
+    idle_ns = window.parts.get("idle_host")
+    launches = window.entry.launches
     if idle_ns is None or launches is None or launches.device_ns is None:
         return
     (most_ns, step_ns), most_share = window.without_profiler(idle_ns), window.waits_for_host

@@ -47,7 +47,8 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
         if len(ends) < _STEPS.value:
             continue
         changes = [later - earlier for earlier, later in pairwise(ends)]
-        growing, growth = sum(change > 0 for change in changes) / len(changes), median(changes)
+        growing = sum(change > 0 for change in changes) / len(changes)
+        growth = median(changes)
         if growing < _GROWING.value or growth < _LEAST.value:
             continue
         yield Match(

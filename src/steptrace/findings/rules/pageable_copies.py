@@ -29,7 +29,8 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
     rows = [row for row in copies_in(window) if is_pageable(row)]
     if not rows:
         return
-    ns, exposed_ns = pageable_ns(rows), window.parts.get("exposed_memory")
+    ns = pageable_ns(rows)
+    exposed_ns = window.parts.get("exposed_memory")
     yield Match(
         severity="warning" if window.share(ns) >= SEVERE.value else "info",
         figures=Figures(steps=window.steps, step_ns=window.step_ns, copies_ns=ns, copies=tuple(rows[:_MOST_NAMED])),

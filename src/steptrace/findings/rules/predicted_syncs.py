@@ -37,7 +37,8 @@ class Figures(BaseFigures, frozen=True, kw_only=True):
 
 
 def _find(variant: VariantResult) -> Iterator[Match[Figures]]:
-    count, sites = variant.syncs.predicted_per_step, variant.predicted_sites
+    count = variant.syncs.predicted_per_step
+    sites = variant.predicted_sites
     if variant.syncs.measured_per_step is not None or not count or not sites:
         return
     most = most_waiting(variant)
@@ -105,7 +106,8 @@ def _by_line_and_replacement(sites: Iterable[PredictedSite]) -> list[list[Predic
 
 
 def _words(figures: Figures) -> Words:
-    first, syncs = figures.sites[0], plural(figures.syncs, "sync")
+    first = figures.sites[0]
+    syncs = plural(figures.syncs, "sync")
     often = f"{syncs} per step" if figures.in_steps is None else f"{syncs} in {figures.in_steps} steps"
     if figures.same_replacement:
         places = ", ".join(dict.fromkeys(map(place_of, figures.sites)))
@@ -126,8 +128,8 @@ def _advice(sites: Sequence[PredictedSite]) -> tuple[str, ...]:
     """The advice for the first place, and for places with other operations that need other advice."""
     first = sites[0]
     advice = list(replacement(first) or ())
-    others = [group for group in by_replacement(sites) if first not in group]
-    for group in others[: _MOST_ADVICE - 1]:
+    other_groups = [group for group in by_replacement(sites) if first not in group]
+    for group in other_groups[: _MOST_ADVICE - 1]:
         places = list(dict.fromkeys(map(place_of, group)))
         to_do, *more = replacement(group[0]) or ()
         advice += [to_do if places == [place_of(first)] else f"At {', '.join(places)}: {to_do}", *more]

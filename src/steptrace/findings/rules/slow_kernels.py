@@ -86,8 +86,8 @@ def _slow_operators(rows: Iterable[OperatorRoofline], window: Window) -> list[Sl
 
 def _words(figures: Figures) -> Words:
     per = figures.per
-    others = [plural(figures.others, "more operator")] if figures.others else []
-    named = enumeration([*(f"`{row.name}`" for row in figures.operators), *others])
+    more = [plural(figures.others, "more operator")] if figures.others else []
+    named = enumeration([*(f"`{row.name}`" for row in figures.operators), *more])
     verb = "takes" if len(figures.operators) == 1 else "take"
     causes = [_CAUSES[cause] for cause in dict.fromkeys(row.cause for row in figures.operators) if cause is not None]
     return Words(

@@ -103,11 +103,12 @@ def _longer_kernels(ranks: Ranks, rank: int) -> tuple[LongerKernel, ...]:
 def _waiting(waits: Sequence[WaitingRank], per: str) -> list[str]:
     """The ranks that wait longest; of the others their number, and the range of their waiting."""
     rows = sorted(waits, key=lambda row: -row.wait_ns)
-    longest, others = rows[:_MOST_RANKS], rows[_MOST_RANKS:]
+    longest = rows[:_MOST_RANKS]
+    shorter = rows[_MOST_RANKS:]
     texts = [f"rank {row.rank} waits {duration(row.wait_ns)} {per}" for row in longest]
-    if others:
-        ends = dict.fromkeys((duration(others[-1].wait_ns), duration(others[0].wait_ns)))
-        texts.append(f"{plural(len(others), 'other rank')} wait {' to '.join(ends)}")
+    if shorter:
+        ends = dict.fromkeys((duration(shorter[-1].wait_ns), duration(shorter[0].wait_ns)))
+        texts.append(f"{plural(len(shorter), 'other rank')} wait {' to '.join(ends)}")
     return texts
 
 

@@ -36,7 +36,8 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
 
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
-    syncs, sites = window.entry.syncs, window.entry.syncs.sites
+    syncs = window.entry.syncs
+    sites = window.entry.syncs.sites
     if len(sites) < 2 or not window.parts:
         return
     saved_ns = window.per_step(syncs.ceiling_ns or 0)

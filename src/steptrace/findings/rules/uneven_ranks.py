@@ -47,7 +47,8 @@ def _find(summary: Summary) -> Iterator[Match[Figures]]:
     waited = [row for row in ranks.waits if row.wait_ns is not None and row.matched]
     # With the work shared out evenly each rank would come at the mean of the ranks' arrivals.
     mean_ns = first.per_step(mean(row.wait_ns or 0 for row in waited)) if waited else 0.0
-    cost_ns, straggler = min(mean_ns, exposed_ns), ranks.straggler
+    cost_ns = min(mean_ns, exposed_ns)
+    straggler = ranks.straggler
     late_ns = 0.0 if straggler is None else first.per_step(straggler.delay_ns)
     if cost_ns < MODERATE.value * step_ns or late_ns >= _MOSTLY.value * cost_ns:
         return
@@ -77,7 +78,8 @@ def _find(summary: Summary) -> Iterator[Match[Figures]]:
 
 def _is_noise(ranks: Ranks) -> bool:
     """Whether the mean waiting in a collective is within the uncertainty of the ranks' clocks."""
-    waited, matched = sum(row.wait_ns or 0 for row in ranks.waits), sum(row.matched for row in ranks.waits)
+    waited = sum(row.wait_ns or 0 for row in ranks.waits)
+    matched = sum(row.matched for row in ranks.waits)
     return waited / max(matched, 1) <= max((row.clock_spread_ns or 0 for row in ranks.waits), default=0)
 
 

@@ -74,7 +74,8 @@ class Piece:
 
 def bar_cell(pieces: Sequence[Piece], longest: float) -> Markup:
     """A stacked bar, as wide as its share of the longest."""
-    drawn, left = "", 0.0
+    drawn = ""
+    left = 0.0
     for piece in pieces:
         width = 100 * piece.size / longest
         if width:

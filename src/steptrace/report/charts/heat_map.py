@@ -47,7 +47,8 @@ def heat_map(
     if not measured:
         raise ValueError("a heat map needs a value")
     low, high = min(measured), max(measured)
-    drawing, width = Wide(_HEAD + _ROW * len(rows)), (1 - _NAMES) / len(columns)
+    drawing = Wide(_HEAD + _ROW * len(rows))
+    width = (1 - _NAMES) / len(columns)
     spacing = -(-len(columns) // _MOST_WITH_WORDS)
     for number, name in enumerate(columns):
         if number % spacing == 0:
@@ -60,7 +61,8 @@ def heat_map(
                 continue
             share = (value - low) / (high - low) if high > low else 0.0
             tip = f"{name}, {columns[number]}: {words[at][number]}"
-            left, opacity = _NAMES + number * width, _PALEST + (1 - _PALEST) * share
+            left = _NAMES + number * width
+            opacity = _PALEST + (1 - _PALEST) * share
             drawing.box(PlotFrame(left, width, top + _GAP, _ROW - 2 * _GAP), fill, words=tip, opacity=opacity)
             if spacing == 1:
                 kind = "on-plain" if opacity < _HALF else "on-dark" if fill in DARK else "on-light"

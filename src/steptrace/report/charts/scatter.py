@@ -52,7 +52,8 @@ def scatter(
 
     A name that would lie on another point or on the name of an earlier one is left out: the tooltip has it.
     """
-    drawing, floor = Wide(_TOP + _PLOT + _FOOT), _TOP + _PLOT
+    drawing = Wide(_TOP + _PLOT + _FOOT)
+    floor = _TOP + _PLOT
 
     def at(across: float, up: float) -> tuple[float, float]:
         return _LEFT + (1 - _LEFT) * x.scale.share(across), floor - _PLOT * y.scale.share(up)

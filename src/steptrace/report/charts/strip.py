@@ -70,7 +70,8 @@ def lying(bars: Sequence[Bar], alt: str) -> Markup:
         raise ValueError("lying bars need a bar with a length")
     drawing = Wide(_PLACE * len(bars))
     for number, bar in enumerate(bars):
-        top, left = number * _PLACE, 0.0
+        top = number * _PLACE
+        left = 0.0
         drawing.text((0.0, top + _NAME / 2), bar.name, kind="name")
         drawing.text((1.0, top + _NAME / 2), fmt.duration_ns(bar.size), anchor="end")
         for piece in bar.pieces:
@@ -90,7 +91,8 @@ def strip(bars: Sequence[Bar], alt: str) -> Markup:
     longest = max((bar.size for bar in bars), default=0.0)
     if longest <= 0:
         raise ValueError("a strip needs a bar with a length")
-    drawing, floor = Wide(_TOP + _PLOT + _FOOT), _TOP + _PLOT
+    drawing = Wide(_TOP + _PLOT + _FOOT)
+    floor = _TOP + _PLOT
     unit, size = fmt.unit_of_ms(longest / fmt.NS_PER_MS)
     scale = size * fmt.NS_PER_MS
     for tick in ticks(0.0, longest / scale, 4):
@@ -101,7 +103,8 @@ def strip(bars: Sequence[Bar], alt: str) -> Markup:
     place = min((1 - _AXIS) / len(bars), _WIDEST)
     spacing = -(-len(bars) // _MOST_NAMES)
     for number, bar in enumerate(bars):
-        left, below = _AXIS + number * place + place * _GAP / 2, floor
+        left = _AXIS + number * place + place * _GAP / 2
+        below = floor
         for piece in bar.pieces:
             height = _PLOT * piece.size / longest
             if height > 0:

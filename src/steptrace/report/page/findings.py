@@ -86,7 +86,8 @@ def findings(items: Sequence[Finding]) -> Html:
 
 
 def _group(group: Sequence[Finding]) -> _Group:
-    first, shared = group[0], _shared(group)
+    first = group[0]
+    shared = _shared(group)
     has_place = first.rule == PREDICTED_SYNCS and first.source is not None
     return _Group(
         rule=first.rule.replace("_", " "),
@@ -120,7 +121,7 @@ def _shared(group: Sequence[Finding]) -> list[_Shared]:
         line = None if first.source is None else (first.source.file, first.source.line)
         stands_alone = any(item.severity == "high" or item.variant is None for item in items)
         together.setdefault(facts if stands_alone else (first.severity, line), []).extend(items)
-    return [_told_of_the_costliest(items) for items in together.values()]
+    return [_as_the_costliest(items) for items in together.values()]
 
 
 def _facts(item: Finding) -> object:
@@ -130,20 +131,20 @@ def _facts(item: Finding) -> object:
     return figures, source, item.cost_ns_per_step, item.cost_share, item.on_path_ns, item.profile_slower
 
 
-def _told_of_the_costliest(items: Sequence[Finding]) -> _Shared:
-    first, *others = sorted(items, key=lambda item: -(item.cost_ns_per_step or 0.0))
-    is_same = all(_facts(item) == _facts(first) for item in others)
-    costs = [item.cost_ns_per_step for item in others if item.cost_ns_per_step is not None]
+def _as_the_costliest(items: Sequence[Finding]) -> _Shared:
+    first, *cheaper = sorted(items, key=lambda item: -(item.cost_ns_per_step or 0.0))
+    is_same = all(_facts(item) == _facts(first) for item in cheaper)
+    costs = [item.cost_ns_per_step for item in cheaper if item.cost_ns_per_step is not None]
     ends = [duration_ns(cost) for cost in (min(costs), max(costs))] if costs else []
     gain = gain_text(first)
     return _Shared(
-        variants=_variants([first, *others] if is_same else [first]),
+        variants=_variants([first, *cheaper] if is_same else [first]),
         claim=first.claim if first.variant else claim_at_start(first),
         gain=gain,
         cost_unknown=not gain and first.rule not in _UNPRICED,
         place=None if first.source is None else place(first.source),
         evidence=first.evidence,
-        also_in=[] if is_same else _variants(others),
+        also_in=[] if is_same else _variants(cheaper),
         gains=f": at most {' to '.join(dict.fromkeys(ends))} per step" if costs else "",
     )
 

@@ -99,8 +99,8 @@ def facts(document: Document, *, steps: int = 0) -> Explained:
 
 def named_facts(figures: Sequence[tuple[str, str]]) -> Html:
     """Figures without a table, each below its heading."""
-    each = Html("").join(Html("<div><dt>{}</dt><dd>{}</dd></div>\n").format(*figure) for figure in figures)
-    return Html('<dl class="facts">\n{}</dl>').format(each)
+    items = Html("").join(Html("<div><dt>{}</dt><dd>{}</dd></div>\n").format(*figure) for figure in figures)
+    return Html('<dl class="facts">\n{}</dl>').format(items)
 
 
 def meanings(kind: type[Document], columns: Sequence[Column], what: str) -> list[Definition]:

@@ -171,7 +171,8 @@ def _shown(cell: Cell, head: Head) -> _ShownCell:
 
 
 def _figure(figure: Figure, row: str) -> Cell:
-    value, unit = figure.values.get(row), figure.unit
+    value = figure.values.get(row)
+    unit = figure.unit
     if value is None:
         text: str = Markup('<span class="null">{}</span>').format(figure.absent)
     elif isinstance(value, str):

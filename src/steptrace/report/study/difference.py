@@ -61,7 +61,8 @@ def _estimated(study: Comparison) -> Html:
 
     Empty where the estimates do not choose a variant, or are those of an earlier version.
     """
-    gpu, reason = estimated_gpus(study)[0], answer_of(study).reason
+    gpu = estimated_gpus(study)[0]
+    reason = answer_of(study).reason
     baseline, variant = (None, None) if reason is None else map(study.variant, (reason.baseline, reason.name))
     estimate = None if variant is None else estimate_of(variant, gpu)
     pair = None if estimate is None else estimate.difference

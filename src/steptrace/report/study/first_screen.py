@@ -134,9 +134,9 @@ def all_findings(study: Comparison) -> Html:
     if not leads(study) or not on_cpu:
         return findings(items)
     title = f"{fmt.plural(len(on_cpu), 'finding')} on CPU timings, which do not predict GPU speed"
-    others = [item for item in items if item not in on_cpu]
+    on_gpu = [item for item in items if item not in on_cpu]
     beyond = (
-        findings(others) if others else Html('<p class="note">Nothing to advise for a GPU beyond the answer above.</p>')
+        findings(on_gpu) if on_gpu else Html('<p class="note">Nothing to advise for a GPU beyond the answer above.</p>')
     )
     return Html(beyond + folded(title, Explained(findings(on_cpu))).html)
 
@@ -164,7 +164,8 @@ def against_baseline(variant: VariantResult, step_times: Mapping[str, float]) ->
     It excludes the baseline's step time if a verdict holds. The interval of the step time alone would be wider: it also
     has the differences between runs that all variants share.
     """
-    ratio, baseline = variant.ratio, step_times.get(variant.baseline)
+    ratio = variant.ratio
+    baseline = step_times.get(variant.baseline)
     if variant.is_baseline or ratio is None or baseline is None or not ratio.low or not ratio.high:
         return None
     return baseline / ratio.high, baseline / ratio.low
@@ -184,7 +185,8 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
     def figure(heading: str, value_of: Callable[[VariantResult], str | float | None], look: str, **more: str) -> Figure:
         return Figure(heading, {v.name: value_of(v) for v in shown}, look=look, **more)
 
-    best, longest = study.fastest(), _longest(shown, parts)
+    best = study.fastest()
+    longest = _longest(shown, parts)
     section, hidden = differing_section(study), hidden_section(study)
     of_section = [] if section is None else [_section_times(section, shown)]
     return figures_table(
@@ -310,7 +312,8 @@ def _longest(shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, fl
 
 
 def _goes(variant: VariantResult, parts: Mapping[str, float], longest: float) -> str | None:
-    total, slower = sum(parts.values()), _slower(variant)
+    total = sum(parts.values())
+    slower = _slower(variant)
     if not total:
         return None
     html = bar_cell(pieces_of(parts), max(longest, total))

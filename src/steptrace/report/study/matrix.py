@@ -35,14 +35,14 @@ def matrix(study: Comparison) -> Html:
     """A picture for each combination of the other keys' values, over the key with most values; then the table."""
     axes = _axes(study)
     across = max(axes, key=lambda key: len(axes[key]))
-    others = [key for key in axes if key != across]
+    other_axes = [key for key in axes if key != across]
     html = Html("")
-    for values in list(product(*(axes[key] for key in others)))[:_MOST_PICTURES]:
-        fixed = dict(zip(others, values, strict=True))
+    for values in list(product(*(axes[key] for key in other_axes)))[:_MOST_PICTURES]:
+        fixed = dict(zip(other_axes, values, strict=True))
         html += _picture(study, across, axes[across], fixed)
         html += _saved_picture(study, across, axes[across], fixed)
         html += _section_picture(study, across, axes[across], fixed)
-    return html + _table(study, across, axes[across], others)
+    return html + _table(study, across, axes[across], other_axes)
 
 
 def short_names(study: Comparison, text: str) -> str:
@@ -229,16 +229,16 @@ def _point(study: Comparison, variant: VariantResult | None) -> Point | None:
     return measured_point(variant.step_ms, cell)
 
 
-def _table(study: Comparison, across: str, columns: Sequence[str], others: Sequence[str]) -> Html:
+def _table(study: Comparison, across: str, columns: Sequence[str], other_axes: Sequence[str]) -> Html:
     """A table with a row for each variant and each combination of the other keys, and a column for each value."""
     axes = _axes(study)
     rows = []
-    for values in product(*(axes[key] for key in others)):
-        fixed = dict(zip(others, values, strict=True))
+    for values in product(*(axes[key] for key in other_axes)):
+        fixed = dict(zip(other_axes, values, strict=True))
         for entry in _entries(study):
             cells = [_cell(_at(study, entry, {**fixed, across: value})) for value in columns]
             rows.append((breakable(entry), *values, *cells))
-    heads = ("Variant", *map(_last, others), *(f"{_last(across)} {value}" for value in columns))
+    heads = ("Variant", *map(_last, other_axes), *(f"{_last(across)} {value}" for value in columns))
     return text_table(heads, rows)
 
 

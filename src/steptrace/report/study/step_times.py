@@ -58,7 +58,8 @@ class RunSteps:
 
 def step_times(study: Comparison, comparison: Path | str) -> Html | None:
     """Every step of the files beside comparison.json, one line a run: warm-up, drift and outliers; None without any."""
-    whole, study = study, replace(study, variants=tuple(variants_shown(study)))
+    whole = study
+    study = replace(study, variants=tuple(variants_shown(study)))
     steps = load_steps(study, comparison)
     if not study.measured or not any(run.timed.size for run in steps):
         return None
@@ -149,8 +150,8 @@ def _left_out_note(runs: Sequence[RunSteps]) -> str:
     counts = sorted({run.warmup.size for run in runs})
     if not counts[-1]:
         return ""
-    each = fmt.plural(counts[0], "warm-up step") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} warm-up steps"
-    return f"{each}{' per run' * (len(runs) > 1)} left out"
+    steps = fmt.plural(counts[0], "warm-up step") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} warm-up steps"
+    return f"{steps}{' per run' * (len(runs) > 1)} left out"
 
 
 def _draw_order(
@@ -158,7 +159,8 @@ def _draw_order(
 ) -> None:
     """Draw the runs of a variant. Steps beyond the scale of all timed steps, such as a first step, are cut off."""
     top, height = place
-    floor, left = top + height, 44.0
+    floor = top + height
+    left = 44.0
     last = max(run.ms.size for run in runs)
 
     def at(step: float, ms: float) -> tuple[float, float]:

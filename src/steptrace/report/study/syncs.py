@@ -246,17 +246,17 @@ def _sites(variant: VariantResult) -> Sequence[SiteRow]:
 def changed(diff: SyncDiff) -> str:
     """The places that sync less or more often than the baseline's: "removes a.py:3, :5; adds b.py:7; a.py:9 2 → 1"."""
     kinds: dict[str, list[SyncChange]] = {"removes": [], "adds": []}
-    others = []
+    changed_counts = []
     for site in diff.sites:
         before, now = site.baseline_count_per_step or 0, site.variant_count_per_step or 0
         if before and now and before != now:
-            others.append(f"`{place(site) or unplaced(site)}` {fmt.count(before)} → {fmt.count(now)}")
+            changed_counts.append(f"`{place(site) or unplaced(site)}` {fmt.count(before)} → {fmt.count(now)}")
         elif before != now:
             kinds["removes" if before else "adds"].append(site)
-    return "; ".join([*(f"{kind} {_places(sites)}" for kind, sites in kinds.items() if sites), *others])
+    return "; ".join([*(f"{kind} {_places(sites)}" for kind, sites in kinds.items() if sites), *changed_counts])
 
 
 def _places(sites: Sequence[SyncChange]) -> str:
     lines = [(short_place(s.file, None), s.line) for s in sites if s.file is not None and s.line is not None]
-    others = dict.fromkeys(f"`{place(s) or unplaced(s)}`" for s in sites if s.file is None or s.line is None)
-    return ", ".join([*fmt.lines_of(lines), *others])
+    without_line = dict.fromkeys(f"`{place(s) or unplaced(s)}`" for s in sites if s.file is None or s.line is None)
+    return ", ".join([*fmt.lines_of(lines), *without_line])

@@ -125,8 +125,10 @@ def why(traces: Sequence[TraceView]) -> str:
         return reason_text(reason)
     likewise = ""
     if len(reasons) == len(traces) and {other.kind for _, other in reasons} == {reason.kind}:
-        others = len(traces) - 1
-        likewise = " (the other one likewise)" if others == 1 else f" (all {fmt.count(others)} others likewise)"
+        other_traces = len(traces) - 1
+        likewise = (
+            " (the other one likewise)" if other_traces == 1 else f" (all {fmt.count(other_traces)} others likewise)"
+        )
     return f"{view.title}{likewise}: {reason_text(reason)}"
 
 

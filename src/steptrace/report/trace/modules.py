@@ -71,7 +71,8 @@ def _branches(rows: Sequence[ModuleTime], steps: int, *, has_backward: bool) -> 
 
 
 def _branch(row: ModuleTime, children: Sequence[Branch], steps: int, *, has_backward: bool) -> Branch:
-    forward, backward = row.time_ns - (row.backward_ns or 0), row.backward_ns or 0
+    forward = row.time_ns - (row.backward_ns or 0)
+    backward = row.backward_ns or 0
     parts = [(forward, colour_of("forward")), (backward, colour_of("backward"))] if has_backward else []
     return Branch(module_label(row), row.time_ns, module_text(row, steps), _FILLS[row.kind], parts, children)
 

@@ -150,7 +150,8 @@ def _sections_of_traces(traces: Sequence[TraceView], telling: Sequence[int]) -> 
     sections: dict[int, tuple[str, Html]] = {}
     size = 0
     for place in telling:
-        view, id_ = traces[place], f"trace-{place}"
+        view = traces[place]
+        id_ = f"trace-{place}"
         sentences = Html("<p>{}</p>").format(
             " ".join([headline(view.trace), *cautions([view]), *step_lengths_texts(step_lengths_of(view.trace))])
         )
@@ -201,7 +202,8 @@ def _intro(
     warnings: Sequence[str],
     top: _Top,
 ) -> Html:
-    first, alone = traces[0], len(traces) == 1
+    first = traces[0]
+    alone = len(traces) == 1
     # Without steps there is no figure of one: such figures are left out, not "not measured".
     shown = [
         figure
@@ -257,7 +259,8 @@ def _how_recorded(alone: TraceView | None) -> list[str]:
 
 def _facts(view: TraceView) -> list[tuple[str, str | None]]:
     """What one trace is a record of, and how long its steps take; None is left out."""
-    trace, coverage = view.trace, view.trace.quality.launch_coverage
+    trace = view.trace
+    coverage = view.trace.quality.launch_coverage
     unprofiled = None if trace.unprofiled_step_ns is None else fmt.duration_ns(trace.unprofiled_step_ns)
     several = len(trace.steps) > 1
     profiled = "Profiled step, mean" if several else "Profiled step"
@@ -310,11 +313,13 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
     shown = list[tuple[str, str]]()
     body = Html("")
     absent = dict[str, list[str]]()
-    level, tables = 3 if prefix else 2, Html("")
+    level = 3 if prefix else 2
+    tables = Html("")
     for subject in subjects_of(TraceSummary):
         if prefix and (subject.folded or "of_one_trace" in subject.traits):
             continue
-        parts, id_ = parts_of(view, subject), prefix + subject.name
+        parts = parts_of(view, subject)
+        id_ = prefix + subject.name
         if parts is None:
             absent.setdefault(why_absent(view, subject), []).append(subject.heading)
         elif "at_top" in subject.traits:
@@ -326,7 +331,8 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
             shown.append((id_, subject.heading))
         # Also where that subject has nothing to show.
         if "before_findings" in subject.traits and view.trace.findings:
-            items, id_ = findings(view.trace.findings), f"{prefix}findings"
+            items = findings(view.trace.findings)
+            id_ = f"{prefix}findings"
             body += section(id_, "Findings", [Explained(items)], level=level)
             shown.append((id_, "Findings"))
     if tables:

@@ -58,7 +58,7 @@ _SMALLEST_PART: Final = 0.0005
 #: The host's time that is in no part of the step.
 _OTHER: Final = "other"
 _SEVERAL: Final = 2
-#: So many rows of a long table stand open; the others fold.
+#: The number of rows of a long table that are visible at once; the other rows are folded.
 _OPEN: Final = 5
 
 
@@ -104,17 +104,18 @@ def _folded(
     return [folded(title, listing(rows, names, most=most, words=words, steps=view.steps))] if rows else []
 
 
-def _listed(view: TraceView, rows: Sequence[Document], others: str, words: Mapping[str, str] | None = None) -> Parts:
+def _listed(view: TraceView, rows: Sequence[Document], noun: str, words: Mapping[str, str] | None = None) -> Parts:
     """A table of the first rows, and the others folded under their number; there must be a row."""
     first, rest = rows[:_OPEN], rows[_OPEN:]
-    more = _folded(view, fmt.plural(len(rest), others), rest, most=25, words=words)
+    more = _folded(view, fmt.plural(len(rest), noun), rest, most=25, words=words)
     return [listing(first, words=words, steps=view.steps), *more]
 
 
 @section_of("overview")
 def overview_parts(view: TraceView) -> Parts:
     """The number formats that the trace computes in, and the operators that take most of the time."""
-    overview, formats = view.trace.overview, _precision(view.trace)
+    overview = view.trace.overview
+    formats = _precision(view.trace)
     format_terms = ("Precision.kernel_ns", "Precision.tensor_core_ns") if formats else ()
     by_step = step_strip(view)
     terms = definitions(["Overview.parts_ns", *format_terms])
@@ -176,7 +177,8 @@ def gpu(view: TraceView) -> Parts | None:
 @section_of("timeline")
 def timeline(view: TraceView) -> Parts | None:
     """The picture of one step."""
-    picture, steps = view.trace.timeline, len(view.trace.steps)
+    picture = view.trace.timeline
+    steps = len(view.trace.steps)
     if picture is None:
         return None
     length = fmt.duration_ns(picture.span_ns)
@@ -282,10 +284,12 @@ def syncs(view: TraceView) -> Parts | None:
 
 def sync_cost(trace: TraceSummary) -> str:
     """What all syncs save at most, and why the GPU's idle time after them is another figure."""
-    syncs, window = trace.syncs, window_of(trace)
+    syncs = trace.syncs
+    window = window_of(trace)
     number = window.per_step(syncs.count or 0)
     blocked = fmt.duration_ns(window.per_step(syncs.blocked_ns or 0))
-    block, them = ("block", "them") if number != 1 else ("blocks", "it")
+    block = "block" if number != 1 else "blocks"
+    pronoun = "them" if number != 1 else "it"
     counted = f"{fmt.plural(number, 'sync')} {per_in_words(window.steps)}"
     sentence = f"{counted} {block} the host for {blocked}"
     if syncs.ceiling_ns is None:
@@ -297,11 +301,11 @@ def sync_cost(trace: TraceSummary) -> str:
     most = window.per_step(syncs.ceiling_ns)
     idle = window.parts.get("idle_sync", 0.0)
     whole = "a step" if window.steps else GPU_SPAN
-    sentence += f"; without {them} {whole} is at most {of_step(most)} shorter."
+    sentence += f"; without {pronoun} {whole} is at most {of_step(most)} shorter."
     if idle <= most:
         return sentence
     rest = "the rest is the time that the host needs to launch the next work, with or without a sync"
-    return f"{sentence} The GPU is idle for {of_step(idle)} after {them}: {rest}."
+    return f"{sentence} The GPU is idle for {of_step(idle)} after {pronoun}: {rest}."
 
 
 @section_of("input")
@@ -354,7 +358,8 @@ def communication(view: TraceView) -> Parts | None:
         if reduced.expected_ns is not None and reduced.expected_by is not None:
             expected = fmt.duration_ns(reduced.expected_ns / view.steps)
             notes.append(note(f"Expected of such messages: {expected}, {EXPECTED_BY[reduced.expected_by]}."))
-    read, world_size = view.trace.ranks_read, view.trace.world_size or 1
+    read = view.trace.ranks_read
+    world_size = view.trace.world_size or 1
     if read < world_size and any(row.wait_ns is None for row in rows.by_name):
         notes.append(note(f"{fmt.capitalised(text_of('ranks_not_read', {'read': read, 'world_size': world_size}))}."))
     return [*notes, listing(rows.by_name, steps=view.steps)]
