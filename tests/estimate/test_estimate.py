@@ -11,7 +11,9 @@ from steptrace.errors import ConfigError
 from steptrace.estimate.constants import shipped
 from steptrace.estimate.cudnn import computed_flop
 from steptrace.estimate.drawn import FollowedStep
+from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import gpu_named
+from steptrace.estimate.gpus import shipped as shipped_gpus
 from steptrace.estimate.kernel_classes import kind_of
 from steptrace.estimate.launches import launches
 from steptrace.estimate.queue import GraphLaunch
@@ -447,8 +449,11 @@ def test_a_gpu_s_name_may_be_in_small_letters_and_an_unknown_one_names_those_tha
     ("asked", "meant"),
     [
         ("A100", {"A100-80", "A100-40"}),
-        ("4090", {"RTX-4090"}),
-        ("NVIDIA GeForce RTX 5090", {"RTX-5090"}),
+        ("NVIDIA A100-SXM4", {"A100-80", "A100-40"}),
+        ("RTX 3090 Ti", {"RTX-3090"}),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", {"RTX-4090"}),
+        ("Tesla V100-SXM2-32GB", {"V100"}),
+        ("H200 NVL", {"H200"}),
         ("B20", {"B200"}),
         ("HH100", {"H100"}),
         ("xyz", set()),
@@ -460,6 +465,42 @@ def test_of_an_unknown_name_those_that_may_have_been_meant_are_named(asked, mean
     named, found, _ = str(raised.value).partition("next: ")[2].partition("? Otherwise")
     words = set(named.replace("did you mean", "").replace(" or ", " ").split()) if found else set()
     assert words == meant
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("H100 SXM5", "H100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("h100-80gb", "H100"),
+        ("H100-SXM5-80GB", "H100"),
+        ("h100_pcie", "H100-PCIe"),
+        ("NVIDIA H100 NVL", "H100-NVL"),
+        ("a100-40gb", "A100-40"),
+        ("A100 80GB PCIe", "A100-80"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80"),
+        ("A100_SXM_40", "A100-40"),
+        ("rtx4090", "RTX-4090"),
+        ("4090", "RTX-4090"),
+        ("NVIDIA GeForce RTX 5090", "RTX-5090"),
+        ("RTX 6000 Pro", "RTX-PRO-6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("nvidia t4", "T4"),
+        ("H200 141GB", "H200"),
+        ("GB200 NVL72", "GB200"),
+        ("AMD Instinct MI300X", "MI300X"),
+    ],
+)
+def test_a_gpu_may_be_named_as_its_driver_or_a_seller_names_it(asked, name):
+    assert gpu_named(asked).name == name
+
+
+def test_every_gpu_is_found_by_the_name_that_its_driver_reports_and_by_no_other_s_words():
+    for gpu in shipped_gpus().values():
+        assert gpu_named(driver_facts(gpu).name) is gpu
+        for word in (*gpu.words, *gpu.forms):
+            assert gpu_named(f"{gpu.name} {word}") is gpu
 
 
 def test_a_file_in_the_working_directory_adds_a_gpu(tmp_path, monkeypatch):

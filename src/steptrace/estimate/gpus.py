@@ -16,7 +16,8 @@ from steptrace.files import read_bytes
 OWN_FILE: Final = "gpus.toml"
 _KEYS: Final = (
     "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb, pcie_gbs; "
-    "fp64_tflops, tf32_tflops, fp8_tflops, bf16, link_gbs, watts, architecture, forms and power_limited if they apply"
+    "fp64_tflops, tf32_tflops, fp8_tflops, bf16, link_gbs, watts, architecture, forms, words and power_limited "
+    "if they apply"
 )
 _OPTIONAL: Final = ("fp64_tflops", "tf32_tflops", "fp8_tflops", "link_gbs", "watts")
 _RATES: Final = ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb", "pcie_gbs", *_OPTIONAL)
@@ -30,6 +31,11 @@ _FAMILIES: Final = {
 }
 #: Families whose tensor cores are fed faster than by warps.
 _FASTER_FEEDS: Final = ("fed by warp groups", "fed by threads")
+#: Words that may stand in the name of any GPU and do not tell it from another.
+_MAKERS: Final = frozenset(("nvidia", "amd", "geforce", "rtx", "tesla", "instinct", "gpu", "hgx", "dgx", "aws"))
+#: Ways to write an amount of memory; without a unit as well.
+_UNITS: Final = ("", "g", "gb", "gib")
+_MEMORY: Final = re.compile(r"(\d+)gb")
 #: A name with at least this ratio of equal letters is suggested.
 _ALIKE: Final = 0.8
 #: A part of the name that the driver reports, and the name of the data sheet; the first match counts.
@@ -49,7 +55,8 @@ class Gpu:
     """Data sheet figures of a GPU: TFLOP/s of dense arithmetic and GB/s are decimal, `memory_gb` counts 2^30 bytes.
 
     `watts`: the most power that the board draws. `forms`: cards that are sold under the name, if they differ in power
-    and clock; the figures are those of the first.
+    and clock; the figures are those of the first. `words`: what may stand beside the name where the card is meant, such
+    as its form and its memory.
     """
 
     fp32_tflops: float
@@ -64,6 +71,7 @@ class Gpu:
     watts: float | None = None
     architecture: str = ""
     forms: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     bf16: bool = True
     power_limited: bool = False
     name: str = ""
@@ -109,21 +117,25 @@ class Gpu:
 def gpu_named(name: str) -> Gpu:
     """The figures of a GPU.
 
+    Letters may be small or capital, and separators may be left out. The maker and words that describe the same card may
+    stand beside the name: `h100`, `RTX 4090`, `NVIDIA A100-SXM4-80GB`.
+
     Raises:
         ConfigError: there is no GPU of that name, or the user's gpus.toml cannot be read.
     """
     user_file = Path(OWN_FILE)
     gpus = {**shipped(), **(_read(user_file) if user_file.is_file() else {})}
-    gpu = gpus.get(name) or next((known for known in gpus.values() if known.name.casefold() == name.casefold()), None)
-    if gpu is None:
-        alike = _meant(name, gpus)
+    same = [known for known in gpus.values() if known.name.casefold() == name.casefold()]
+    found = [gpus[name]] if name in gpus else same[:1] or [known for known in gpus.values() if _is_called(known, name)]
+    if len(found) != 1:
+        alike = [known.name for known in found] or _meant(name, gpus)
         meant = f"did you mean {' or '.join(alike)}? Otherwise " if alike else ""
         raise ConfigError(
             f"no GPU of the name {name!r}",
             expected=f"one of {', '.join(gpus)}",
             next_step=f"{meant}add [{name}] with its data sheet's figures to a file {OWN_FILE} here: {_KEYS}",
         )
-    return gpu
+    return found[0]
 
 
 def gpu_of_driver(name: str | None) -> Gpu | None:
@@ -134,19 +146,53 @@ def gpu_of_driver(name: str | None) -> Gpu | None:
     return None if model is None else gpu_named(model)
 
 
+def _is_called(gpu: Gpu, asked: str) -> bool:
+    """Whether a name holds all parts of a GPU's name, and beside them only words that may stand there."""
+    parts = frozenset(_squeezed(part) for part in gpu.name.split("-")) - _MAKERS
+    needed = {part: _spellings(f"{part}gb") if part == f"{gpu.memory_gb:g}" else (part,) for part in parts}
+    beside = _MAKERS.union(*(_spellings(_squeezed(word)) for word in (*gpu.words, *gpu.forms)))
+    return _consists_of(_squeezed(asked), needed, beside)
+
+
+def _consists_of(name: str, needed: Mapping[str, tuple[str, ...]], beside: frozenset[str]) -> bool:
+    """Whether a name can be cut into one spelling of each needed part, and words that may stand beside them."""
+    if not name:
+        return not needed
+    for part, spellings in needed.items():
+        others = {other: needed[other] for other in needed if other != part}
+        if any(name.startswith(one) and _consists_of(name[len(one) :], others, beside) for one in spellings):
+            return True
+    return any(name.startswith(word) and _consists_of(name[len(word) :], needed, beside) for word in beside)
+
+
+def _spellings(word: str) -> tuple[str, ...]:
+    """A word, or an amount of memory with each unit."""
+    memory = _MEMORY.fullmatch(word)
+    return (word,) if memory is None else tuple(f"{memory[1]}{unit}" for unit in _UNITS)
+
+
 def _meant(asked: str, names: Iterable[str]) -> list[str]:
-    """Names to suggest: names with the same beginning, or without any, names that differ by a letter or two."""
+    """Names to suggest: those that begin alike, or without any, those that differ by a letter or two."""
     short = {name: _short(name) for name in names}
     mine = _short(asked)
     if not mine:
         return []
-    alike = [name for name, ours in short.items() if ours.startswith(mine) or mine.startswith(ours)]
+    alike = [
+        name
+        for name in names
+        if short[name].startswith(mine) or mine.startswith(_short(name.partition("-")[0]) or short[name])
+    ]
     return alike or [short_name for short_name, ours in short.items() if _ratio(mine, ours) >= _ALIKE]
 
 
 def _short(name: str) -> str:
-    """The letters and digits that identify a GPU, without the vendor and without words that are often left out."""
-    return re.sub(r"nvidia|geforce|tesla|rtx|[^a-z0-9]", "", name.casefold())
+    """The letters and digits that identify a GPU, without words that may stand in any name."""
+    return re.sub("|".join(sorted(_MAKERS)), "", _squeezed(name))
+
+
+def _squeezed(name: str) -> str:
+    """The small letters and digits of a name."""
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
 def _ratio(a: str, b: str) -> float:
@@ -163,7 +209,7 @@ def _read(path: Path) -> dict[str, Gpu]:
     try:
         content: dict[str, Any] = tomllib.loads(read_bytes(path).decode("utf-8"))
         gpus = {
-            name: Gpu(**{**figures, "forms": tuple(figures.get("forms", ()))}, name=name)
+            name: Gpu(**{**figures, **{key: tuple(figures.get(key, ())) for key in ("forms", "words")}}, name=name)
             for name, figures in content.items()
         }
     except (OSError, ValueError, TypeError, RecursionError) as error:
