@@ -1,15 +1,16 @@
 """How far estimates are from published measurements of real GPUs: the tables of docs/estimates.md, in one command.
 
     python bench/estimate.py PUBLISHED [--timm FOLDER] [--neusight FOLDER] [--h100 FOLDER] [--steps FOLDER]
-        [--networks FOLDER] [--language FOLDER] [--book FOLDER] [--kernels] [--studies STUDY...] [--traces TRACE...]
-        [--articles]
+        [--networks FOLDER] [--language FOLDER] [--book FOLDER] [--vision FOLDER] [--fine-tuning FOLDER] [--kernels]
+        [--studies STUDY...] [--traces TRACE...] [--articles]
 
 PUBLISHED: see estimate_constants.py, which derives the constants from it. `--timm`: models that estimate_timm.py has
 followed; those that are drawn to evaluate gave no constant. `--neusight` is `scripts/asplos/label` of
 sitar-lab/NeuSight (MIT licence): the operators of whole transformer steps in float32 and their time, none of which gave
 a constant. `--h100` holds the predictions of gpu_steps.py's cases (written there if missing), whose steps an H100 took
-(reports/reference/h100/steps.json). `--steps`, `--networks`, `--language`, `--book`: programs that published_steps.py,
-published_networks.py, published_language_models.py and published_book_steps.py have followed. Kernels are compared with
+(reports/reference/h100/steps.json). `--steps`, `--networks`, `--language`, `--book`, `--vision`,
+`--fine-tuning`: programs that published_steps.py, published_networks.py, published_language_models.py,
+published_book_steps.py, published_vision_steps.py and published_fine_tuning.py have followed. Kernels are compared with
 constants that are derived without their GPU. STUDY: its variants that an H100 trained (reports/reference/h100). TRACE:
 real traces with the sizes of inputs. `--articles` follows the studies that articles have published times of.
 """
@@ -37,9 +38,11 @@ import estimate_constants as derive
 import estimate_timm
 import followed_programs
 import published_book_steps
+import published_fine_tuning
 import published_language_models
 import published_networks
 import published_steps
+import published_vision_steps
 from steptrace.analysis.roofline import calls_with_sizes
 from steptrace.commands.follow_study import follow_study, named_study
 from steptrace.documents.estimate import OperatorCalls
@@ -335,6 +338,32 @@ def of_book_steps(folder: Path) -> Iterator[str]:
     return _lines({"GPT-2 of a book, A100": found})
 
 
+def of_projects(
+    folder: Path, steps: Iterable[published_vision_steps.Published | published_fine_tuning.Published]
+) -> Iterator[str]:
+    """Steps of programs of several projects, and their memory."""
+    found, memory = defaultdict(list), defaultdict(list)
+    for step in steps:
+        prediction = followed_programs.followed(folder, step.program)
+        if prediction is None:
+            continue
+        of_step = replace(followed_step(prediction), devices=step.devices)
+        if step.ms is not None:
+            what = f"{step.gpu} {' '.join(map(str, step.program))}"
+            drawn = draws_of(of_step, gpu_named(step.gpu))
+            found[step.kind].append(held(what, step.ms, drawn.timeline.step))
+        if step.memory_gib is not None:
+            peak = (of_step.peak_memory_bytes or 0) / 2**30
+            memory[step.kind].append(peak / step.memory_gib)
+            print(f"  {step.program}: {step.memory_gib:.2f} GiB, peak estimated {peak:.2f} GiB", file=sys.stderr)
+    yield from _lines(found)
+    for kind, ratios in memory.items():
+        told = (
+            f"estimated over published: {min(ratios):.2f} to {max(ratios):.2f}, median {statistics.median(ratios):.2f}"
+        )
+        yield f"| memory of {kind} | {len(ratios)} | {told} | - | - | - |"
+
+
 def _beside(
     step: published_networks.Published | published_language_models.Published, of_step: FollowedStep, gpu: Gpu
 ) -> Held:
@@ -567,7 +596,17 @@ def main() -> None:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("published", type=Path)
-    for folder in ("--timm", "--neusight", "--h100", "--steps", "--networks", "--language", "--book"):
+    for folder in (
+        "--timm",
+        "--neusight",
+        "--h100",
+        "--steps",
+        "--networks",
+        "--language",
+        "--book",
+        "--vision",
+        "--fine-tuning",
+    ):
         parser.add_argument(folder, type=Path)
     parser.add_argument("--kernels", action="store_true", help="kernels, each GPU left out in turn (minutes)")
     parser.add_argument("--studies", nargs="*", default=[])
@@ -589,6 +628,10 @@ def main() -> None:
         parts.append(of_language_models(given.language))
     if given.book:
         parts.append(of_book_steps(given.book))
+    if given.vision:
+        parts.append(of_projects(given.vision, published_vision_steps.STEPS))
+    if given.fine_tuning:
+        parts.append(of_projects(given.fine_tuning, published_fine_tuning.STEPS))
     if given.kernels:
         parts.append(of_kernels(given.published, given.timm))
     parts += [of_studies(given.studies), *map(of_trace, given.traces), of_collectives(given.published)]

@@ -254,7 +254,8 @@ def test_operators_whose_output_does_not_follow_have_no_ideal() -> None:
         ("NVIDIA L40S", "L40S"),
         ("NVIDIA L4", "L4"),
         ("NVIDIA H100 PCIe", "H100-PCIe"),
-        ("Tesla V100-SXM2-32GB", "V100"),
+        ("Tesla V100-SXM2-32GB", "V100-SXM2-32"),
+        ("Tesla V100-PCIE-16GB", "V100"),
         (None, None),
         # Cards with other figures than those of a similar name.
         ("NVIDIA L40", None),

@@ -43,7 +43,9 @@ _GPUS: Final = (
     ("GB200", "GB200"), ("B200", "B200"), ("H200", "H200"), ("H100 NVL", "H100-NVL"), ("H100 PCIe", "H100-PCIe"),
     ("H100", "H100"), ("A100 80GB", "A100-80"), ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"),
     ("A100-PCIE-40GB", "A100-40"), ("A100-PG509-200", "A100-40"), ("L40S", "L40S"), ("L4", "L4"), ("A10G", "A10G"),
-    ("Tesla T4", "T4"), ("Tesla V100", "V100"), ("RTX PRO 6000 Blackwell", "RTX-PRO-6000"), ("RTX 5090", "RTX-5090"),
+    ("Tesla T4", "T4"),
+    ("V100-SXM2-32GB", "V100-SXM2-32"), ("V100-SXM2", "V100-SXM2"), ("Tesla V100", "V100"),
+    ("RTX PRO 6000 Blackwell", "RTX-PRO-6000"), ("RTX 5090", "RTX-5090"),
     ("RTX 4090", "RTX-4090"), ("RTX 3090", "RTX-3090"), ("MI300X", "MI300X"),
 )  # fmt: skip
 #: In a driver's name: another card than the one of the same number, or a part of a card. Their figures differ.
@@ -126,7 +128,7 @@ def gpu_named(name: str) -> Gpu:
     user_file = Path(OWN_FILE)
     gpus = {**shipped(), **(_read(user_file) if user_file.is_file() else {})}
     same = [known for known in gpus.values() if known.name.casefold() == name.casefold()]
-    found = [gpus[name]] if name in gpus else same[:1] or [known for known in gpus.values() if _is_called(known, name)]
+    found = [gpus[name]] if name in gpus else same[:1] or _called(gpus.values(), name)
     if len(found) != 1:
         alike = [known.name for known in found] or _meant(name, gpus)
         meant = f"did you mean {' or '.join(alike)}? Otherwise " if alike else ""
@@ -144,6 +146,13 @@ def gpu_of_driver(name: str | None) -> Gpu | None:
         return None
     model = next((ours for theirs, ours in _GPUS if re.search(rf"\b{re.escape(theirs)}\b", name)), None)
     return None if model is None else gpu_named(model)
+
+
+def _called(gpus: Iterable[Gpu], asked: str) -> list[Gpu]:
+    """The GPUs that a name may mean: of those whose parts it holds, the ones with the most parts."""
+    found = [gpu for gpu in gpus if _is_called(gpu, asked)]
+    most = max((gpu.name.count("-") for gpu in found), default=0)
+    return [gpu for gpu in found if gpu.name.count("-") == most]
 
 
 def _is_called(gpu: Gpu, asked: str) -> bool:
