@@ -58,7 +58,7 @@ def _held_to_budget(budget: int = 0, allow: Sequence[str] = ()) -> "Iterator[Syn
 def _judged(syncs: "Syncs", allow: Sequence[str]) -> tuple[list[str], int]:
     """The places that no entry of `allow` covers, in words, and their syncs in the step that has most."""
     from steptrace.compare.allowed import over_budget
-    from steptrace.predict.syncs import predicted
+    from steptrace.predict.prediction import predicted
     from steptrace.words.sites import site_in_words
 
     prediction = predicted(syncs)

@@ -86,7 +86,7 @@ _FILES: Final[dict[type[Document], str]] = {
     WarnedSyncs: WARNED_SYNCS_FILE,
 }
 
-_AGAIN: Final = "run the study again: what is damaged is made again"
+_AGAIN: Final = "run the study again: it makes damaged files again"
 
 
 def write_document(run_dir: Path, document: Document) -> Path:

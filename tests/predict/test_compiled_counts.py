@@ -15,7 +15,7 @@ from torch._dynamo import graph_break, mark_dynamic, mark_static
 from torch._dynamo.trace_rules import get_torch_obj_rule_map
 from torch._dynamo.utils import clear_compilation_metrics, get_compilation_metrics
 
-from steptrace.predict import Prediction, captured, predict_syncs
+from steptrace.predict import Prediction, captured, graph_compiler, predict_syncs
 from steptrace.torch_names import release_of
 from steptrace.workloads.masked_losses import BooleanMaskLoss
 
@@ -32,7 +32,7 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():  # PyTorch's modules use what it deprecates
         warnings.simplefilter("ignore")
         importlib.import_module("torch._inductor.cudagraph_trees")
-    monkeypatch.setattr(captured, "launches_of", lambda *_, **__: [])
+    monkeypatch.setattr(graph_compiler, "launches_of", lambda *_, **__: [])
 
 
 def sizes(

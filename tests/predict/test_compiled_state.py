@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from steptrace.predict import Prediction, captured, predict_syncs
+from steptrace.predict import Prediction, captured, graph_compiler, predict_syncs
 from steptrace.torch_names import release_of
 
 pytestmark = pytest.mark.skipif(
@@ -21,7 +21,7 @@ Compiled = Callable[[Tensor], Tensor]
 @pytest.fixture(autouse=True)
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only Dynamo is needed."""
-    monkeypatch.setattr(captured, "launches_of", lambda *_, **__: [])
+    monkeypatch.setattr(graph_compiler, "launches_of", lambda *_, **__: [])
 
 
 def weight() -> Tensor:

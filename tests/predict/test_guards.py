@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from guard_changes import CHANGES
-from steptrace.predict import Prediction, captured, predict_syncs
+from steptrace.predict import Prediction, captured, graph_compiler, predict_syncs
 from steptrace.predict.failed_guards import Failed
 from steptrace.predict.guard_values import ALIASES
 from steptrace.torch_names import release_of
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only Dynamo is needed."""
-    monkeypatch.setattr(captured, "launches_of", lambda *_, **__: [])
+    monkeypatch.setattr(graph_compiler, "launches_of", lambda *_, **__: [])
 
 
 def on_gpu(*shape: int) -> Tensor:

@@ -26,7 +26,7 @@ from steptrace.documents.prediction import predicted_step
 from steptrace.documents.probe import Prediction as Written
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import estimate_prediction, estimate_variants, followed_step
-from steptrace.predict import Prediction, captured, predict_syncs
+from steptrace.predict import Prediction, captured, graph_compiler, predict_syncs
 from steptrace.predict.syncs import Syncs
 from steptrace.torch_names import release_of
 
@@ -285,7 +285,7 @@ def test_code_that_cannot_be_lowered_stays_uncompiled_with_the_reason(monkeypatc
     def refuses(*_: object, **__: object) -> None:
         raise NotImplementedError("no such PyTorch")
 
-    monkeypatch.setattr(captured, "launches_of", refuses)
+    monkeypatch.setattr(graph_compiler, "launches_of", refuses)
     prediction = followed(_Block())
     (code,) = prediction.compiled.codes
     assert (code.kernels, code.unlowered) == (None, "not_lowered")

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from steptrace.predict import cuda_api, predict_syncs
+from steptrace.predict import cuda_api, cuda_functions, predict_syncs
 from steptrace.predict.limit import CannotFollowError
 
 #: The public modules below `torch.cuda`.
@@ -26,9 +26,9 @@ _BELOW = {
     if not name.startswith("_")
 }
 _MODULES = (
-    (torch.cuda, cuda_api.CUDA),
-    (torch.accelerator, cuda_api.ACCELERATOR),
-    *((_BELOW[name], stand_ins) for name, stand_ins in cuda_api.MODULES.items()),
+    (torch.cuda, cuda_functions.CUDA),
+    (torch.accelerator, cuda_functions.ACCELERATOR),
+    *((_BELOW[name], stand_ins) for name, stand_ins in cuda_functions.MODULES.items()),
 )
 _FUNCTIONS = [
     (module, name)
@@ -127,7 +127,7 @@ def _parameters(function: Any) -> list[tuple[str, object, object]]:
 def test_streams_and_events_take_the_names_and_defaults_of_the_real_ones():
     for kind, method in _METHODS:
         real = _parameters(getattr(getattr(torch.cuda, kind), method))
-        stand_in = _parameters(getattr(cuda_api.CUDA[kind], _CONSTRUCTOR.get(method, method)))
+        stand_in = _parameters(getattr(cuda_functions.CUDA[kind], _CONSTRUCTOR.get(method, method)))
         own = int(method in ("__new__", "__init__") or real[:1] == [("self", inspect.Parameter.empty, real[0][2])])
         assert stand_in[own:] == real[own:], (kind, method)
 
@@ -135,7 +135,7 @@ def test_streams_and_events_take_the_names_and_defaults_of_the_real_ones():
 @pytest.mark.parametrize("kind", ["Stream", "Event"])
 def test_streams_and_events_have_what_those_of_torch_have(kind):
     names = [name for name in dir(getattr(torch, kind)) if not name.startswith("_")]
-    stand_ins = cuda_api.CUDA[kind](), cuda_api.TORCH[kind]()
+    stand_ins = cuda_functions.CUDA[kind](), cuda_functions.TORCH[kind]()
     assert [name for name in names for one in stand_ins if not hasattr(one, name)] == []
 
 

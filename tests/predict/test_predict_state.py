@@ -9,7 +9,7 @@ import torch
 from torch.utils import _foreach_utils
 
 from steptrace.errors import PredictError
-from steptrace.predict import backend, captured, cuda_api, predict_syncs
+from steptrace.predict import backend, captured, cuda_functions, predict_syncs
 from steptrace.predict.backend import EngineAfterPrediction
 from steptrace.predict.sync_rule import KINDS
 from steptrace.predict.sync_rules import RULES
@@ -24,8 +24,8 @@ def state() -> dict[str, object]:
     record_function = torch.autograd.profiler.record_function
     optimizers = importlib.import_module("torch.optim.optimizer")
     return {
-        "cuda": {name: getattr(torch.cuda, name, None) for name in cuda_api.CUDA},
-        "accelerator": {name: getattr(torch.accelerator, name, None) for name in cuda_api.ACCELERATOR},
+        "cuda": {name: getattr(torch.cuda, name, None) for name in cuda_functions.CUDA},
+        "accelerator": {name: getattr(torch.accelerator, name, None) for name in cuda_functions.ACCELERATOR},
         "tensor": {name: value for name, value in vars(torch.Tensor).items() if name in ("pin_memory", "is_pinned")},
         "torch": [torch.Event, torch.Stream, torch.Generator, torch.compile, torch.set_default_device],
         "autocast": [torch.amp.autocast_mode.autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype],

@@ -39,7 +39,7 @@ from steptrace.findings import with_findings
 from steptrace.findings.recommended import first_steps
 from steptrace.launch.result import Launched
 from steptrace.predict import predict_syncs
-from steptrace.predict.syncs import predicted
+from steptrace.predict.prediction import predicted
 from steptrace.report.study.first_screen import _no_verdict
 from steptrace.report.study.variants import care, load_study
 from steptrace.words.estimate import with_reasons

@@ -138,7 +138,7 @@ def _capture_all(
 
 
 def _post_to_all(process: ListeningProcess, request: Request) -> JobRequest:
-    """Ask all ranks of a process's job; `CaptureError` if they could not read what is asked."""
+    """Ask all ranks of a process's job; `CaptureError` if they could not read the request."""
     try:
         Path(request.folder).mkdir(parents=True, exist_ok=True)
         to_all = process.post_to_all(request)
@@ -205,7 +205,7 @@ def post(process: ListeningProcess, folder: Path, settings: RecordingSettings) -
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM (`timeout 60 steptrace capture`) interrupts what is inside, as Ctrl-C does."""
+    """A context that SIGTERM (`timeout 60 steptrace capture`) interrupts as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

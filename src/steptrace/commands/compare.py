@@ -93,7 +93,7 @@ def _text(compared: "ComparedResults", out: Path | None) -> str:
     from steptrace.report.results import sections
 
     results, *changes = sections(compared)
-    free = SCREEN - 2  # the last two lines say what is left out, and name the page
+    free = SCREEN - 2  # the last two lines say how much is left out, and name the page
     # The first change that is shown: with it and all later ones, a row of each table fits.
     begin = next((n for n in range(len(changes)) if len(_lines([results, *changes[n:]], 0)) <= free), len(changes) - 1)
     parts = [results, *changes[begin:]]

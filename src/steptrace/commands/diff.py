@@ -24,7 +24,7 @@ def add(command: argparse.ArgumentParser) -> None:
         help="trace file, folder of one job's ranks, folder of `steptrace run`, or memory snapshot: what to compare "
         "with",
     )
-    command.add_argument("b", help="the same: what is compared")
+    command.add_argument("b", help="the same: this one is compared with the first")
     command.add_argument(
         "--gpu",
         type=gpu_names,

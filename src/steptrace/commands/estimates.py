@@ -18,7 +18,7 @@ class Baselines:
 
     Attributes:
         by_variant: the name of each variant's baseline; of a matrix the one with the same values.
-        shown: what a reader calls them: of a matrix the entry of the study's file.
+        shown: the name that is printed: for a matrix, the entry of the study's file.
     """
 
     by_variant: Mapping[str, str]

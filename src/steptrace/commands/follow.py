@@ -71,7 +71,7 @@ def follow_command(  # noqa: PLR0913
         gpu: which ones they are, for a program that asks; None: H100.
         judged: whether a budget rests on them, which takes more.
         compiles: whether to find what compiling its model would give.
-        follows_compiled: whether to find the graph breaks of what it compiles, also without an estimate.
+        follows_compiled: whether to find the graph breaks of compiled code, also without an estimate.
     """
     with scratch_folder() as scratch:
         least, longest = (JUDGED_STEPS, PERIOD_JUDGED) if judged else (PREDICTED_STEPS, PERIOD_FOLLOWED)

@@ -300,7 +300,11 @@ def _judge(by_batch: _ByBatch, arguments: argparse.Namespace) -> int:
 def _over_budgets(
     followed: Sequence[FollowedProgram], arguments: argparse.Namespace, *, is_known: bool
 ) -> list[OverBudget]:
-    """What breaks the budgets. Says what a budget does not cover and, if all programs `is_known`, that it holds."""
+    """The budgets that are exceeded.
+
+    Prints the branches that a budget does not cover. If all programs were followed to the end (`is_known`), prints that
+    a budget holds.
+    """
     over: list[OverBudget] = []
     if arguments.budget is not None:
         for entry in useless_entries(followed, arguments.allow):

@@ -30,7 +30,7 @@ def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache
     Args:
         config: a resolved configuration.
         roots: the folders of `python_path`, which are searched before Python's own path.
-        cache: keeps what was parsed.
+        cache: keeps the parsed files.
         where: the file and variant, for the message.
 
     Raises:
@@ -125,7 +125,7 @@ def _in_source(content: bytes) -> tuple[list[str], list[tuple[int, str]]] | None
     """The names that a module defines, and its `from X import *` as (level, dotted name); None if it cannot be said."""
     try:
         tree = ast.parse(content)
-    except (SyntaxError, ValueError):  # whoever imports it will say so
+    except (SyntaxError, ValueError):  # its import will raise the error
         return None
     names: set[str] = set()
     stars: list[tuple[int, str]] = []

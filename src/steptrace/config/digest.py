@@ -113,7 +113,7 @@ class _Walk:
         self._packages = {_PACKAGE}
 
     def count(self, place: str, path: Path, root: Path, *, users: bool = True) -> None:
-        """Count a file, and what it imports and names.
+        """Count a file, and the files that it imports and names.
 
         Args:
             place: its key in `parts`.
@@ -137,7 +137,7 @@ class _Walk:
         self.parts.update({os.path.relpath(name, root): self._scan(name, root).digest for name in read})
 
     def follow(self, modules: Iterable[str]) -> None:
-        """Count these modules, and whatever they and the files counted so far import."""
+        """Count these modules, and everything that they and the files counted so far import."""
         self._names += modules
         seen: set[str] = set()
         while self._names:
@@ -154,7 +154,7 @@ class _Walk:
 
 
 class Code:
-    """Digests of code for one plan, which reads each file once; what was parsed is kept in `cache`."""
+    """Digests of code for one plan, which reads each file once. Parsed files are kept in `cache`."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -264,7 +264,7 @@ def _read(path: Path, package: str, content: bytes, *, users: bool) -> _File:
     imports: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     if path.suffix == ".py":
-        with suppress(SyntaxError):  # whoever runs it will say so; here its bytes do
+        with suppress(SyntaxError):  # running it will raise the error; its bytes are counted in any case
             tree = ast.parse(content)
             nodes = list(ast.walk(tree))  # once: it takes most of the time
             for_types = _for_types(nodes)

@@ -167,7 +167,7 @@ def compose_program(program: StudyProgram, code: Code, *, scale: str, workdir: P
         program: the variant's program, as `filled` returns it.
         code: digests of code.
         scale: its name.
-        workdir: what the study's paths are relative to.
+        workdir: the folder to which the study's paths are relative.
         where: the file and variant, for messages.
 
     Raises:

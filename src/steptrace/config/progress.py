@@ -13,7 +13,7 @@ class PlanProgress:
     """Counts finished pieces of work, and prints the count from time to time.
 
     Args:
-        done: what is counted, for the line: "configurations composed".
+        done: the noun and participle of the line, such as "configurations composed".
     """
 
     def __init__(self, done: str) -> None:

@@ -39,7 +39,7 @@ _Prefix = Annotated[
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits of a gate: what a figure has to be."""
+    """The limits of a gate on one figure."""
 
     at_least: float | None = None
     at_most: float | None = None

@@ -70,7 +70,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if self.program is not None and self.reference is not None:
-            raise ValueError("a study of commands has no reference: its baseline is what the others are compared with")
+            raise ValueError("a study of commands has no reference: its variants are compared with its baseline")
 
 
 class TrainingVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,8 +166,8 @@ class MatrixCell:
     """One combination of the matrix's values. Without a matrix there is one cell, which is empty.
 
     Attributes:
-        suffix: what the names of its variants end with.
-        overrides: what the values are as overrides.
+        suffix: the end of the names of its variants.
+        overrides: the values as overrides.
         values: the values, by key.
     """
 

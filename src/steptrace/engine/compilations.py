@@ -198,7 +198,7 @@ def guard_of(reason: str) -> tuple[str, GuardKind, str, int | None]:
         reason: as PyTorch writes it: the number of a compilation, the guard, its line's text and stack.
 
     Returns:
-        The guard's text, its kind, what it looks at, and of a size or stride the dimension.
+        The guard's text, its kind, the value that it checks, and the dimension if that is a size or stride.
     """
     text = messages.DYNAMO_COMPILATION.pattern.sub("", reason, count=1).partition("\n")[0]
     guard = text.partition("  # ")[0].strip()

@@ -74,7 +74,7 @@ def _plain(node: ast.expr, frame: FrameType) -> Any:
     """A setting: a flag, a text or None, which compares without any code of the program.
 
     Raises:
-        UnknownValueError: it is something else, such as a number, which may grow until the condition holds.
+        UnknownValueError: it is none of these, such as a number, which may grow until the condition holds.
     """
     value = _value(node, frame)
     if type(value) not in (bool, str, type(None)):

@@ -35,7 +35,7 @@ LOOK_PAST: Final = (TORCH, f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
 _INSTALLED: Final = (_PYTHON, f"{sysconfig.get_path('scripts')}/")
 #: Methods that PyTorch calls in place of a function, or an operator, whose arguments are of their class.
 _IN_PLACE_OF: Final = ("__torch_function__", "__torch_dispatch__")
-#: A line of such a method that calls what was called.
+#: A line of such a method that passes the call on.
 _CALLS_IT: Final = re.compile(r"(?<!def )\b(__torch_(function|dispatch)__|func|fn|function|op)\(")
 #: The most lines in the text of a site.
 _LONGEST: Final = 10

@@ -1,6 +1,6 @@
 """Waits for gloo's threads. Needs the standard library only.
 
-A collective of gloo runs on a thread of gloo's. The thread wakes those who wait for the result, and only then ends the
+A collective of gloo runs on a thread of gloo's. The thread wakes the waiting threads, and only then ends the
 collective's event in the profiler (PyTorch 2.13, `ProcessGroupGloo::AsyncWork::finishWorkGloo`). If the profiler stops
 in between, the trace has the event as unfinished, with a wrong end, and the thread writes the real end into memory that
 the profiler has freed. That can end the process: "malloc(): unsorted double linked list corrupted".

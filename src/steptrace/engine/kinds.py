@@ -1,4 +1,4 @@
-"""Groups steps by what they do: steps with a validation, a log or a rollout are of another kind than the others.
+"""Groups steps into kinds: a step with a validation, a log or a rollout does more work than the other steps.
 
 Kinds differ in the number of operators that their steps run, which is counted during the warm-up, and in their times.
 

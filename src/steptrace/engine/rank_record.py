@@ -102,7 +102,7 @@ class BatchTime:
 
 @dataclass(frozen=True, kw_only=True)
 class NvmlMeans:
-    """The means of what the GPU's management library says of the timed steps; None where it does not say it."""
+    """The means of the figures of NVML over the timed steps; None for a figure that NVML does not report."""
 
     utilisation_pct: float | None = None
     power_w: float | None = None

@@ -121,7 +121,7 @@ class Recording:
     Args:
         request: what to record.
         before: returns the steps before the warm-up, for the record.
-        compiled: returns what was compiled so far, for the record; None if nothing was.
+        compiled: returns the code that was compiled so far, for the record; None if none was.
 
     Example:
         recording = Recording(Request("1", "captures/one", RecordingSettings(steps=3, warmup=2)))

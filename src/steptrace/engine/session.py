@@ -9,7 +9,7 @@ what a step is made of, and passes of its own between the phases. Such a program
     while session is None or not session.is_over:
         ...
 
-`current` is None in a program that nobody measures.
+`current` is None in a program that is not measured.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ class Session:
     def join(self, between: Callable[[str], None]) -> None:
         """Take part in the measurement; the program's first step begins now.
 
-        From now on the program itself says where a step ends and what it is made of (`step`), and labels the parts of
+        From now on the program itself says where a step ends and which parts it has (`step`), and labels the parts of
         its steps. PyTorch's calls are no longer looked at.
 
         Args:

@@ -40,7 +40,7 @@ class Remainder(NamedTuple):
 
     Attributes:
         file: the source file; `line` and `column` are its place there.
-        left: what is divided; `right` is what divides it.
+        left: the dividend; `right` is the divisor.
         is_mask: whether the right side is a mask of the left one's bits.
         guards: the conditions before it: in `verbose and step % 10 == 0` the second one may never be asked.
     """

@@ -1,6 +1,6 @@
 """Finds branches on a step counter, such as `if step % 10 == 0`, and their periods.
 
-A program that logs every 50th step looks like one that never logs, to whoever follows four of its steps. The condition
+A program that logs every 50th step looks like one that never logs if only four of its steps are followed. The condition
 itself is evaluated in each step, though, taken or not. So while a few steps run, each line that compares a remainder
 is watched: what is divided must grow by as much from each step to the next, and then the divisor says after how many
 steps the branch comes round. Divisors are read where the program has them, as in `args.log_interval`.

@@ -4,7 +4,7 @@ They meet in the control folder. Imports no torch before a recording begins.
 
     ROOT/                   0700; see `_control_folder`
       PID/                  of a program that `steptrace run --capture` has started
-        process.json        who it is, and its steps so far; written once a second
+        process.json        its id, command and rank, and its steps so far; written once a second
         request.json        written by `steptrace capture`, removed by the program that takes it
 
 All ranks of a job, on several hosts too, meet in the folder for their traces, which the hosts share:
@@ -249,7 +249,7 @@ class Listener:
     Args:
         folder: where traces go unless the command line names a folder; each capture gets a folder of its own there.
         steps: how many steps the process has made.
-        compiled: gives what was compiled so far, for a capture's record; None where nothing was.
+        compiled: returns the code that was compiled so far, for a capture's record; None if none was.
     """
 
     def __init__(self, folder: str, steps: int = 0, compiled: Callable[[], Compilations | None] = lambda: None) -> None:

@@ -1,7 +1,7 @@
 """`nvidia-smi` for a program that is followed on a virtual GPU, where the machine has none.
 
-Many training scripts ask it once for a log. It answers for the named GPU, which is idle: of what a prediction knows
-nothing about, such as clocks, it says `[N/A]`, as the real one does of what a GPU does not report.
+Many training scripts ask it once for a log. It answers for the named GPU, which is idle: figures that
+a prediction does not know, such as clocks, are `[N/A]`, as in the real one where a GPU does not report a figure.
 
 The file runs as a program of its own, by its path, so it imports the standard library only.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "nvidia-smi"
 _MIB: Final = 2**20
-#: The answer about what is not known.
+#: The answer for a figure that is not known.
 _UNKNOWN: Final = "[N/A]"
 
 
@@ -30,7 +30,7 @@ def add_nvidia_smi(folder: Path, environment: dict[str, str], driver: "DriverFac
     Args:
         folder: a new folder for the command, which must last as long as the program.
         environment: the program's environment variables, whose PATH is changed.
-        driver: what is known of the virtual GPUs.
+        driver: the properties of the virtual GPUs.
         gpus: their number.
     """
     path = environment.get("PATH", os.defpath)
@@ -66,7 +66,7 @@ def answer(facts: Mapping[str, Any], options: Sequence[str]) -> str:
         names = set(chosen.split(","))
         gpus = [gpu for gpu in gpus if names & {gpu["index"][0], gpu["uuid"][0]}]
     if any(name.startswith("--query-") and name != "--query-gpu" for name in named):
-        return ""  # of processes, for one: none runs there
+        return ""  # as for processes: none runs there
     if "-q" in named or "--query" in named:
         is_whole = "-d" not in named and "--display" not in named
         return "".join(_section(gpu, is_whole=is_whole) for gpu in gpus)

@@ -50,7 +50,7 @@ def predict(probe: Probe) -> Phases:
     syncs = _start(probe)
     by_step: list[int] = []
     warmup: list[int] = []
-    counters = StepCounters(syncs.paused)
+    counters = StepCounters(syncs.thread.paused)
     complete = Prediction.so_far(syncs)
     warmup_left, steps = settings.warmup, settings.steps
     is_period_known = False
@@ -70,7 +70,7 @@ def predict(probe: Probe) -> Phases:
                 by_step.clear()
                 warmup.clear()
                 counters.stop()
-                counters = StepCounters(syncs.paused)
+                counters = StepCounters(syncs.thread.paused)
             if warmup_left:
                 warmup_left -= 1
                 # The count of the first step would include the set-up before it, which copies weights to the device.
@@ -113,7 +113,7 @@ def _start(probe: Probe) -> Syncs:
         compile_modules=settings.compiles,
     )
     syncs = manager.__enter__()
-    probe.hooks.in_closure = syncs.outside_optimizer
+    probe.hooks.in_closure = syncs.thread.outside_optimizer
     probe.hooks.follow_graphs(torch.cuda.CUDAGraph)  # the prediction's own
     probe.fault_of = partial(_fault_of, probe)
     probe.finder.on_pass = partial(_end_without_steps, probe)

@@ -32,7 +32,7 @@ class LaunchSettings:
 
     Attributes:
         out: the folder that the probe writes into.
-        mode: what is done with the steps.
+        mode: whether the steps are measured, predicted, or recorded on request.
         warmup: steps before those that are measured, followed or compared.
         steps: steps that are measured, followed or compared.
         profile: in mode `measure`, steps after them that the profiler records; 0: none.

@@ -12,9 +12,11 @@ Needs PyTorch and the standard library only; `steptrace.predict.main` needs Hydr
 from steptrace.extras import named
 
 try:
+    from steptrace.predict.counted_places import Site, Unknown
+    from steptrace.predict.prediction import Prediction
     from steptrace.predict.reroute import predict_syncs
     from steptrace.predict.sync_rule import SyncRule
-    from steptrace.predict.syncs import Prediction, Site, Syncs, Unknown
+    from steptrace.predict.syncs import Syncs
 except ModuleNotFoundError as error:  # an installation without PyTorch
     raise named(error) from None
 

@@ -46,7 +46,7 @@ _LATER: Final = ("eager_then_compile", "aot_eager_then_compile")
 def replacements(recorder: Syncs) -> Replacements:
     """The functions that replace PyTorch's while a prediction is active, by owner and name."""
     of_modules: Replacements = {}
-    if recorder.compiles_modules:
+    if recorder.compilation.compiles_modules:
         of_modules[nn.Module, "__call__"] = _as_if_compiled(recorder, nn.Module.__call__)
     dynamo = importlib.import_module("torch._dynamo")  # which every optimizer imports
     # Dynamo keeps the functions of PyTorch that it knows, as they are at its first use. That use must come before they
@@ -125,7 +125,7 @@ def _is_compiling(recorder: Syncs, asked: Callable[[], bool]) -> Callable[[], bo
 
     @wraps(asked)
     def is_compiling() -> bool:
-        region = recorder.region
+        region = recorder.thread.region
         compiles = isinstance(region, Region) and region.by_program
         return (compiles and not sys._getframe(1).f_code.co_filename.startswith(TORCH)) or asked()
 
@@ -199,13 +199,13 @@ class _Context:
 
         @wraps(function)
         def uncompiled(*args: Any, **kwargs: Any) -> Any:
-            if recorder.region is not None:  # compiled with the code that calls it
+            if recorder.thread.region is not None:  # compiled with the code that calls it
                 return function(*args, **kwargs)
             target = function if self._module is None else self._module
             if self._runs_uncompiled(target, args, kwargs):
                 return function(*args, **kwargs)
             recorder.cannot_judge(COMPILED, self._note)
-            follows = recorder.follows_compiled
+            follows = recorder.compilation.is_followed
             module = target if isinstance(target, nn.Module) else getattr(target, "__self__", None)
             units = sharded_units(module) if isinstance(module, nn.Module) else ()
             if units:
@@ -222,11 +222,11 @@ class _Context:
             RuntimeError: the stance forbids to compile again, and this call would.
         """
         recorder = self._recorder
-        stance = getattr(recorder.stance, "stance", None)
+        stance = getattr(recorder.compilation.stance, "stance", None)
         was_called, self._was_called = self._was_called, True
         if stance == _EAGER or (stance in _LATER and not was_called):
             return True
-        if stance not in (_EAGER_AGAIN, _FAILS_AGAIN) or not recorder.follows_compiled:
+        if stance not in (_EAGER_AGAIN, _FAILS_AGAIN) or not recorder.compilation.is_followed:
             return False
         if self._kinds.has(target, args, kwargs):
             return False
@@ -248,10 +248,10 @@ class _Context:
 
         @wraps(forward)
         def uncompiled(*args: Any, **kwargs: Any) -> Any:
-            if recorder.region is not None:
+            if recorder.thread.region is not None:
                 return forward(*args, **kwargs)
             code = None
-            if recorder.follows_compiled:
+            if recorder.compilation.is_followed:
                 compiled_forward, unit.forward = unit.forward, forward  # what is followed is the program's own
                 try:
                     code = self._kinds.place_of(unit, args, kwargs)
@@ -279,7 +279,7 @@ def _as_if_compiled(recorder: Syncs, call: Callable[..., Any]) -> Callable[..., 
 
     @wraps(call)
     def called(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if recorder.region is not None or not _is_compilable(self) or not _on_device((*args, *kwargs.values())):
+        if recorder.thread.region is not None or not _is_compilable(self) or not _on_device((*args, *kwargs.values())):
             return call(self, *args, **kwargs)
         code = kinds.place_of(self, args, kwargs)
         # The program waits as it does uncompiled.
@@ -308,16 +308,16 @@ def _run(
     with _running(recorder, region):
         result = function(*args, **kwargs)
     if region.code is not None:
-        code = recorder.codes[region.code]
+        code = recorder.compilation.codes[region.code]
         if code.kept_bytes_uncompiled is None:
-            recorder.codes[region.code] = replace(code, kept_bytes_uncompiled=allocator().live - before)
+            recorder.compilation.codes[region.code] = replace(code, kept_bytes_uncompiled=allocator().live - before)
     return result
 
 
 @contextmanager
 def _running(recorder: Syncs, region: Region | None) -> Iterator[None]:
-    before, recorder.region = recorder.region, region
+    before, recorder.thread.region = recorder.thread.region, region
     try:
         yield
     finally:
-        recorder.region = before
+        recorder.thread.region = before

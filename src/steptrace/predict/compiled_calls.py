@@ -12,6 +12,7 @@ from steptrace.engine.frames import trace_file_name
 from steptrace.predict import captured
 from steptrace.predict.backend import machine
 from steptrace.predict.compiler import Compiler, gpu_facts
+from steptrace.predict.dynamo_notes import Trace
 from steptrace.predict.guards import Call, CompiledKinds, code_of
 from steptrace.predict.places import running_line
 from steptrace.predict.syncs import Syncs
@@ -41,13 +42,16 @@ class CompiledCalls:
         self._recorder, self._compiler = recorder, compiler
 
     def place_of(self, target: Any, args: Any, kwargs: Any) -> int:
-        """The index in `Syncs.codes` of the code for these arguments; arguments of a new kind are followed first.
+        """The index in `CompilationState.codes` of the code for a call. Arguments of a new kind are followed first.
 
         Raises:
             Unsupported: PyTorch's own error where the graph breaks although the program asks for one graph.
         """
-        recorder, kinds, call = self._recorder, self._guarded(target), (target, args, kwargs)
-        with recorder.paused():
+        state = self._recorder.compilation
+        paused = self._recorder.thread.paused
+        kinds = self._guarded(target)
+        call = (target, args, kwargs)
+        with paused():
             key, alike, elements = _signature(*call)
             kind = key if self._compiler.dynamic is False else alike
             followed = kinds.fitting(call, kind)
@@ -66,25 +70,23 @@ class CompiledCalls:
             if kinds.limited is None:
                 kinds.limited = self._add(captured.unlowered("kinds"))
             return kinds.limited
-        trace = captured.Trace(
-            code_state=recorder.code_state, specialized=recorder.specialized_numbers, number=kinds.passes
-        )
+        trace = Trace(code_state=state.code_state, specialized=state.specialized_numbers, number=kinds.passes)
         kinds.passes += 1
         has_kernels = followed is not None and key in followed.places
         code = self._followed(call, trace, kinds, lowers=lowers and not has_kernels)
-        recorder.code_state = trace.code_state or recorder.code_state
-        recorder.specialized_numbers = trace.specialized
+        state.code_state = trace.code_state or state.code_state
+        state.specialized_numbers = trace.specialized
         if followed is not None and not trace.compiled and asks:
-            with recorder.paused():
+            with paused():
                 kinds.asked_in_vain(followed, call)
             if has_kernels:
                 return followed.places[key]
         if followed is not None and has_kernels:
             nearest = followed.places[key]
         if nearest is not None:
-            code = replace(code, **{name: getattr(recorder.codes[nearest], name) for name in _KERNELS})
+            code = replace(code, **{name: getattr(state.codes[nearest], name) for name in _KERNELS})
         if followed is None or trace.compiled:
-            with recorder.paused():
+            with paused():
                 followed = kinds.add(call, kind, trace.frames, trace.compiled)
         if trace.frames and not trace.compiled:
             code = replace(code, graphs=0, breaks=(), shares_graphs=True)
@@ -92,32 +94,34 @@ class CompiledCalls:
         lowered.append((elements, place))
         if kinds.first is None:
             kinds.first = place
-        first = recorder.codes[kinds.first]
-        recorder.codes[kinds.first] = replace(first, recompilations=tuple(kinds.recompilations.values()))
-        if self._compiler.fullgraph and recorder.codes[place].breaks:
-            kinds.refused[key] = trace.error, recorder.codes[place].breaks[0]
+        first = state.codes[kinds.first]
+        state.codes[kinds.first] = replace(first, recompilations=tuple(kinds.recompilations.values()))
+        if self._compiler.fullgraph and state.codes[place].breaks:
+            kinds.refused[key] = trace.error, state.codes[place].breaks[0]
             raise _unsupported(*kinds.refused[key])
         return place
 
     def has(self, target: Any, args: Any, kwargs: Any) -> bool:
         """Whether there is compiled code for a call with these arguments."""
-        with self._recorder.paused():
+        with self._recorder.thread.paused():
             key, alike, _ = _signature(target, args, kwargs)
             kind = key if self._compiler.dynamic is False else alike
             return self._guarded(target).fitting((target, args, kwargs), kind) is not None
 
     def _guarded(self, target: Any) -> CompiledKinds:
         key = (*self._compiler.key, code_of(target))
-        return self._recorder.guarded_code.setdefault(key, CompiledKinds.of_target(target))
+        return self._recorder.compilation.guarded_code.setdefault(key, CompiledKinds.of_target(target))
 
     def _most(self) -> int:
         """The limit of kinds of arguments."""
         return _most_kinds() if self._compiler.limit is None else self._compiler.limit
 
-    def _followed(self, call: Call, trace: captured.Trace, kinds: CompiledKinds, *, lowers: bool) -> CompiledCode:
+    def _followed(self, call: Call, trace: Trace, kinds: CompiledKinds, *, lowers: bool) -> CompiledCode:
         """The code for a call's arguments; `trace` is filled."""
-        recorder, compiler, (target, args, kwargs) = self._recorder, self._compiler, call
-        with recorder.paused():
+        recorder = self._recorder
+        compiler = self._compiler
+        target, args, kwargs = call
+        with recorder.thread.paused():
             flex = _flex_attention(target, args, kwargs) if compiler.backend == "inductor" else None
             return flex or captured.capture(
                 target,
@@ -125,7 +129,7 @@ class CompiledCalls:
                 kwargs,
                 facts=gpu_facts(machine.driver),
                 dynamic=compiler.dynamic,
-                originals=recorder.originals,
+                originals=recorder.compilation.originals,
                 trace=trace,
                 known=kinds.frames,
                 lowers=lowers,
@@ -134,14 +138,15 @@ class CompiledCalls:
             )
 
     def _add(self, code: CompiledCode) -> int:
-        """Keep code that is compiled for the running call, and return its index in `Syncs.codes`."""
-        recorder, compiler = self._recorder, self._compiler
+        """Keep code that is compiled for the running call, and return its index in `CompilationState.codes`."""
+        codes = self._recorder.compilation.codes
+        compiler = self._compiler
         site = running_line()
         file = None if site is None else trace_file_name(site.file)
         line = None if site is None else site.line
         # A graph that breaks before any frame of the program breaks at the call.
         breaks = (replace(found, file=file, line=line) if found.file is None else found for found in code.breaks)
-        recorder.codes.append(
+        codes.append(
             replace(
                 code,
                 breaks=tuple(breaks),
@@ -153,7 +158,7 @@ class CompiledCalls:
                 fullgraph=compiler.fullgraph,
             )
         )
-        return len(recorder.codes) - 1
+        return len(codes) - 1
 
 
 def _unsupported(message: str | None, first: GraphBreak) -> Exception:
@@ -206,6 +211,6 @@ def _signature(target: Any, args: Any, kwargs: Any) -> tuple[object, object, int
 
 
 def _described(module: nn.Module) -> str:
-    """What a module says of itself, unless that holds values of tensors, as of `nn.EmbeddingBag`."""
+    """A module's own description; empty if that has values of tensors in it, as of `nn.EmbeddingBag`."""
     text = module.extra_repr()
     return "" if "tensor(" in text else text

@@ -85,10 +85,10 @@ def takes_away(overload: Overload, kind: str, args: Sequence[Any]) -> bool:
 
 
 def _is_asserted(frame: FrameType | None) -> bool:
-    """Whether a frame's running instruction asks for the truth of what an `assert` statement is about.
+    """Whether a frame's running instruction evaluates the condition of an `assert` statement.
 
-    Dynamo makes an operator of such a check, which fails on the device and makes nobody wait; the message must be a
-    constant.
+    Dynamo makes an operator of such a check. It fails on the device, and the host does not wait for it. The message
+    must be a constant.
     """
     if frame is None:
         return False

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from steptrace.estimate.driver import DriverFacts
 from steptrace.inductor.lower import GpuFacts
-from steptrace.predict import captured
+from steptrace.predict.graph_compiler import Backend
 
 #: The backend that fuses.
 INDUCTOR: Final = "inductor"
@@ -25,7 +25,7 @@ class Region:
     Attributes:
         fuses: whether its backend is Inductor.
         serial: number of the call.
-        code: its index in `Syncs.codes`; None if compiled code is not followed.
+        code: its index in `CompilationState.codes`; None if compiled code is not followed.
         by_program: whether the program compiles it, and not this prediction alone.
     """
 
@@ -48,7 +48,7 @@ class Compiler:
         limit: the argument `recompile_limit`.
     """
 
-    backend: captured.Backend = "inductor"
+    backend: Backend = "inductor"
     name: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     dynamic: bool | None = None
@@ -61,7 +61,7 @@ class Compiler:
         function = getattr(backend, "compiler_fn", backend)
         name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
         is_inductor = name == INDUCTOR or str(getattr(function, "__module__", "")).startswith(_OF_INDUCTOR)
-        kind: captured.Backend = "inductor" if is_inductor else "cudagraphs" if name == _CUDA_GRAPHS else "other"
+        kind: Backend = "inductor" if is_inductor else "cudagraphs" if name == _CUDA_GRAPHS else "other"
         return cls(
             backend=kind,
             name=str(name or getattr(function, "__name__", function)) if kind == "other" else None,

@@ -56,7 +56,7 @@ def host_waits(kind: str, op: str) -> None:
 
 def is_capturing() -> bool:
     """Whether a CUDA graph captures what this thread launches."""
-    return Syncs.active is not None and Syncs.active.is_capturing
+    return Syncs.active is not None and Syncs.active.thread.is_capturing
 
 
 class AnyEvent:
@@ -225,7 +225,7 @@ class StreamContext:
 
 
 _OF_TORCH: Final[Any] = torch.Generator
-#: What offsets of a CUDA generator are multiples of.
+#: Offsets of a CUDA generator are multiples of this.
 _OFFSET_UNIT: Final = 4
 #: How many states of generators are remembered at most.
 _MOST_STATES: Final = 256

@@ -23,7 +23,7 @@ _FIRST: Final = "_init_group"
 _MARKS: Final = ("_dynamo_", "_has_dynamo_", "_specialize")
 #: Values without tensors in them.
 _ATOMS: Final = (type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, torch.dtype, torch.device)
-#: How far into what a function reaches tensors are looked for.
+#: How many levels of attributes and elements are searched for tensors.
 _DEEPEST: Final = 12
 #: Parts of PyTorch whose objects hold tensors of the program, or the optimizer that does.
 _WITH_TENSORS: Final = ("torch.amp.", "torch.distributions.", "torch.nn.", "torch.optim.", "torch.utils.data.")
@@ -72,7 +72,7 @@ class FakeState:
 
     def __init__(self, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> None:
         self._mode, self._fakes = mode, fakes
-        #: By identity what has been seen; it stays alive, so that no other object gets its identity.
+        #: The objects that have been visited, by identity. They stay alive, so that no other object gets an identity.
         self._seen: dict[int, Any] = {}
 
     def faked(self, value: Any, depth: int = 0) -> Any:

@@ -57,11 +57,11 @@ class CUDAGraph:
         self._memory = _Held(allocator(backend.device_index()))
         weakref.finalize(self, self._memory.give_back).atexit = False
         if Syncs.active is not None:
-            Syncs.active.capture_begins()
+            Syncs.active.thread.capture_begins()
 
     def capture_end(self) -> None:
         """End the capture."""
-        self._operators = [] if Syncs.active is None else Syncs.active.capture_ends()
+        self._operators = [] if Syncs.active is None else Syncs.active.thread.capture_ends()
         if self._memory is not None:
             self._memory.hold()
 
@@ -79,7 +79,7 @@ class CUDAGraph:
         recorder = Syncs.active
         if recorder is None or not self._operators:
             return
-        with torch.no_grad(), recorder.replaying():
+        with torch.no_grad(), recorder.thread.replaying():
             for run in self._operators:
                 run()
 

@@ -42,7 +42,7 @@ _DYNAMIC: Final = ("_dynamo_dynamic_indices", "_dynamo_unbacked_indices")
 
 
 class _Missing(enum.Enum):
-    """What stands for a value that cannot be read, in any process."""
+    """The placeholder for a value that cannot be read. It is the same in every process."""
 
     MISSING = enum.auto()
 
@@ -128,7 +128,7 @@ class Scope(NamedTuple):
     Attributes:
         arguments: the local names.
         globals: the global ones.
-        stands_for: by the identity of a fake tensor, that of the program's tensor which it stands for.
+        stands_for: the identity of the program's tensor, by the identity of its fake tensor.
     """
 
     arguments: Mapping[str, Any]

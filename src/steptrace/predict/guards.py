@@ -223,7 +223,7 @@ class Followed:
     Attributes:
         parts: the functions that Dynamo has compiled for it, with the values of their guards as read here.
         kind: its kind of arguments, where guards are not known.
-        places: by the sizes of such calls, where the kernels are kept (`Syncs.codes`).
+        places: by the sizes of such calls, where the kernels are kept (`CompilationState.codes`).
         hides: whether some guards look at values that only Dynamo's process can read, such as numbers that are made
             between two graphs.
         asked: the dynamic sizes and numbers of calls with these guards that Dynamo has followed.
@@ -249,7 +249,8 @@ class CompiledKinds:
         followed: the calls that were followed.
         frames: the compilations of each function, with values as Dynamo's own process reads them.
         recompilations: the guards that have failed.
-        lowered: by kind of arguments their number of elements, and where the kernels are kept (`Syncs.codes`).
+        lowered: by kind of arguments, their number of elements, and where the kernels are kept
+            (`CompilationState.codes`).
         limited: where the code stands for calls that come after PyTorch's limit; None if there are none.
         first: where the code of the first compilation is kept; it holds all recompilations.
         refused: by call what PyTorch says of code that must be one graph and is not, and the break.
@@ -343,7 +344,7 @@ class CompiledKinds:
         return followed.in_vain < _MOST_IN_VAIN and self._dynamic_values(call, followed) not in followed.asked
 
     def asked_in_vain(self, followed: Followed, call: Call) -> None:
-        """Note that Dynamo has compiled nothing for a call of which `may_differ` was true."""
+        """Note that Dynamo has compiled nothing for a call although `may_differ` was true."""
         followed.asked.add(self._dynamic_values(call, followed))
         followed.in_vain += 1
 

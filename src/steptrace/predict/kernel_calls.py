@@ -10,7 +10,9 @@ from torch import Tensor
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate.kernel_classes import OWN_KERNELS
 from steptrace.inductor.lower import FLEX_ATTENTION, Fused, Launch
-from steptrace.predict.operators import counted_flop, declared_cost, overload_of, tensor_specs, tensors_of
+from steptrace.predict.flop import counted_flop
+from steptrace.predict.operator_log import declared_cost, tensor_specs
+from steptrace.predict.operators import overload_of, tensors_of
 from steptrace.torch_names import private
 
 FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")

@@ -38,10 +38,11 @@ from steptrace.lab.loop import Batch, Training, train_step
 from steptrace.lab.setup import assembled, build_loader, copied_ahead, endless, load_config
 from steptrace.limits import PERIOD_JUDGED
 from steptrace.predict.fault import fault_report
+from steptrace.predict.prediction import Prediction
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.sync_rule import declared_rules
 from steptrace.predict.sync_rules import SyncRules
-from steptrace.predict.syncs import Prediction, Syncs
+from steptrace.predict.syncs import Syncs
 from steptrace.rank import ALONE, Rank
 from steptrace.run_folder import PREDICTION_FILE, write_document
 
@@ -60,7 +61,7 @@ def predict_config(path: Path, *, batch_size: int | None = None, gpu: str | None
     Args:
         path: the resolved config (YAML).
         batch_size: in place of the config's.
-        gpu: the name of the GPU that models and losses are told of; None: H100.
+        gpu: the name of the GPU that models and losses see; None: H100.
 
     Raises:
         ConfigError: the config cannot be read, or there is no such GPU.
@@ -120,7 +121,7 @@ def _predict_step(config: TrainingConfig, rank: Rank, path: Path, driver: Driver
             between_reads = min(config.step.read_loss_every or 1, PERIOD_JUDGED)
             for _ in range(whole_periods(branches, least=between_reads, most=PERIOD_JUDGED)):
                 before = syncs.total
-                syncs.batch_arrives()
+                syncs.thread.batch_arrives()
                 train_step(training)
                 syncs.step_ends()
                 by_step.append(syncs.total - before)
@@ -142,7 +143,7 @@ def _branches(training: Training, syncs: Syncs, *, least: int) -> list[StepBranc
 
     If models and losses compare no remainder in the first step, further steps would show no branch either.
     """
-    counters = StepCounters(syncs.paused)
+    counters = StepCounters(syncs.thread.paused)
     counters.watch()
     try:
         steps = 0
@@ -182,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Predict the syncs of one training step on CUDA, without one.")
     parser.add_argument("--config", type=Path, required=True, help="resolved config of a variant (YAML)")
     parser.add_argument("--batch-size", type=int, help="in place of the config's")
-    parser.add_argument("--gpu", help="the GPU that models and losses are told of; default: H100")
+    parser.add_argument("--gpu", help="the GPU that models and losses see; default: H100")
     parser.add_argument("--out", type=Path, required=True, help=f"folder for {PREDICTION_FILE}")
     options = parser.parse_args(arguments)
     return code_of(lambda: _predict(options))

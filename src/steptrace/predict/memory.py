@@ -100,6 +100,18 @@ def track(tensor: Any, gpu: int) -> None:
     _tracked[key] = weakref.ref(storage, freed)
 
 
+def is_same_memory(tensor: Tensor, other: Tensor) -> bool:
+    """Whether a copy of one to the other, or a comparison, is left out, as the outcome is clear; also of meta tensors.
+
+    `Tensor.is_set_to` is not implemented for those.
+    """
+    if tensor.layout is not torch.strided or other.layout is not torch.strided or tensor.dtype != other.dtype:
+        return False
+    same_storage = storage_key(tensor.untyped_storage()) == storage_key(other.untyped_storage())
+    same_place = tensor.storage_offset() == other.storage_offset() and tensor.stride() == other.stride()
+    return same_storage and same_place and tensor.shape == other.shape
+
+
 class Marks:
     """Memory of the CPU that has a mark, for as long as it lives."""
 
@@ -144,7 +156,7 @@ class Marks:
         self._ranges.clear()
 
 
-#: Memory that a copy from the device goes to without blocking, which nobody has waited for since.
+#: Host memory that is the target of a non-blocking copy from the device, while no sync has followed the copy.
 UNFINISHED: Final = Marks()
 #: Memory that counts as pinned: CPU builds of PyTorch cannot pin, and pinning decides whether a copy waits.
 PINNED: Final = Marks()

@@ -51,7 +51,7 @@ def applied(features: Sequence[Feature], recorder: Syncs) -> Iterator[None]:
                 continue
             replacements |= of_feature
             if not feature.stays:
-                recorder.originals |= {
+                recorder.compilation.originals |= {
                     (owner, name): vars(owner)[name] for owner, name in of_feature if name in vars(owner)
                 }
         for (owner, name), value in replacements.items():

@@ -31,13 +31,13 @@ from steptrace.predict import (
     custom,
     encoder_layers,
     execution,
+    memory_functions,
     modules,
     nvrtc_kernels,
     recurrent,
     sent,
     substitutes,
     swaps,
-    tensor,
     threads,
     triton_kernels,
 )
@@ -119,8 +119,8 @@ def predict_syncs(
             recorder.lacks(*losses_of([row]))
         # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
         importlib.import_module("torch._dynamo")
-        recorder.follows_compiled = follow_compiled or compile_modules
-        recorder.compiles_modules = compile_modules
+        recorder.compilation.is_followed = follow_compiled or compile_modules
+        recorder.compilation.compiles_modules = compile_modules
         with _virtual_machine(driver), applied(FEATURES, recorder):
             Syncs.active = recorder
             with threads.following(_modes):
@@ -135,8 +135,8 @@ def predict_syncs(
 @contextmanager
 def _modes() -> Iterator[None]:
     """The modes that a thread enters to use the virtual device."""
-    # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
-    # later device has none. In the calling thread it needs none.
+    # The engine starts its threads at the process's first backward pass, for the devices that exist then. The virtual
+    # device may come later and would have no thread, so the engine runs in the calling thread.
     in_this_thread = torch.autograd.set_multithreading_enabled(False)
     with in_this_thread, Reroute(), execution.VirtualDevice():
         yield
@@ -159,7 +159,8 @@ def _stacks_with_nodes(recorder: Syncs) -> Iterator[Replacements]:
             (torch, "is_anomaly_enabled"): lambda: asked[0],
             (torch, "is_anomaly_check_nan_enabled"): lambda: asked[1],
             **replacing(
-                "torch.fx.traceback.format_stack", lambda _: lambda: stack_of(sys._getframe(1)).marked(recorder.region)
+                "torch.fx.traceback.format_stack",
+                lambda _: lambda: stack_of(sys._getframe(1)).marked(recorder.thread.region),
             ),
         }
     finally:
@@ -198,7 +199,7 @@ def _virtual_machine(driver: DriverFacts | None) -> Iterator[None]:
 def _not_compiled(recorder: Syncs) -> Iterator[Replacements]:
     """Keep PyTorch from compiling; the program has a stance of its own (`torch.compiler.set_stance`)."""
     with torch.compiler.set_stance("force_eager"):
-        yield replacing("torch._dynamo.decorators._set_stance", lambda _: recorder.set_stance)
+        yield replacing("torch._dynamo.decorators._set_stance", lambda _: recorder.compilation.set_stance)
 
 
 @contextmanager
@@ -264,12 +265,12 @@ def _labels(recorder: Syncs) -> Replacements:
 
     def entering(self: Any) -> Any:
         if not self.name.startswith(_PROFILER_STEP):
-            recorder.enter(self.name)
+            recorder.thread.enter(self.name)
         return enter(self)  # type: ignore[no-untyped-call]
 
     def leaving(self: Any, *error: Any) -> Any:
         if not self.name.startswith(_PROFILER_STEP):
-            recorder.leave()
+            recorder.thread.leave()
         return leave(self, *error)
 
     return {(owner, "__enter__"): entering, (owner, "__exit__"): leaving}
@@ -284,7 +285,7 @@ def _functions(recorder: Syncs) -> Replacements:
         if torch.is_grad_enabled() and any(
             isinstance(argument, torch.Tensor) and argument.requires_grad for argument in args
         ):
-            recorder.forward_begins()
+            recorder.thread.forward_begins()
         return call.__get__(None, cls)(*args, **kwargs)
 
     return {(owner, "apply"): classmethod(apply)}
@@ -300,7 +301,7 @@ def _batches(recorder: Syncs) -> Replacements:
     @wraps(load)
     def __next__(self: Any) -> Any:  # noqa: N807
         batch = load(self)
-        recorder.batch_arrives()
+        recorder.thread.batch_arrives()
         return batch
 
     return {(owner, "__next__"): __next__}
@@ -395,8 +396,8 @@ FEATURES: Final = (
     ),
     Feature(
         "attention",
-        "a program is told which form of attention takes its tensors",
-        "a program is told what holds without a GPU",
+        "a program that asks learns which form of attention takes its tensors",
+        "the answer to a program that asks for a form of attention is that of a machine without a GPU",
         _without_recorder(attention.replacements),
     ),
     Feature(
@@ -415,7 +416,7 @@ FEATURES: Final = (
         "storages",
         "storages move, pin and are saved as on CUDA",
         "what torch.save, torch.load and pin_memory copy is not counted",
-        _without_recorder(tensor.replacements),
+        _without_recorder(memory_functions.replacements),
     ),
     Feature(
         "modules",
@@ -425,7 +426,7 @@ FEATURES: Final = (
     ),
     Feature(
         "torch.compile",
-        "what is compiled runs as it is written, and is marked",
+        "compiled code runs as it is written, and is marked",
         "syncs of compiled code are counted as if it were not compiled",
         compiled.replacements,
     ),

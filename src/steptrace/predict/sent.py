@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from steptrace.predict.backend import Replacements
 from steptrace.predict.operators import SPARSE_PARTS
+from steptrace.predict.storages import VirtualStorage
 from steptrace.predict.syncs import Syncs
-from steptrace.predict.tensor import VirtualStorage, VirtualTensor
+from steptrace.predict.tensor import VirtualTensor
 
 #: How a type is sent to another process: by a function for it. PyTorch adds its types to Python's own.
 _REDUCERS: Final[dict[Any, Any]] = getattr(ForkingPickler, "_extra_reducers", {})

@@ -14,7 +14,7 @@ def sharded_units(module: nn.Module) -> tuple[nn.Module, ...]:
     """The modules whose forward pass FSDP's hooks surround, without those that hold others.
 
     Dynamo ends graphs at these hooks, so each of these modules is compiled by itself. A module that holds others is
-    left out, with what it does beside calling them.
+    left out, and so is its own work beside the calls.
     """
     kinds = [_kind(_FSDP2, "FSDPModule"), _kind(_FSDP1, "FullyShardedDataParallel")]
     if kinds == [None, None]:

@@ -101,7 +101,7 @@ def _products_of_type() -> dict[Any, Callable[..., Any]]:
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     **substitute_table(
         ("histc", _histc),
-        # Of forward-mode derivatives; those without memory know PyTorch's own devices only.
+        # Used by forward-mode derivatives. Tensors without memory exist on PyTorch's own devices only.
         ("_efficientzerotensor", torch.zeros),
         ("_amp_foreach_non_finite_check_and_unscale_", _unscale),
         ("convolution", _convolution),
@@ -128,6 +128,6 @@ def ensure_registered() -> None:
     _libraries.append(library)
     library.impl("group_norm", _group_norm, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
     for name in filter(aten, FUSED):
-        # Never called, as virtual tensors come by in Python first: for a device with a kernel of its own autograd takes
-        # PyTorch's formula of the operator, and does not compose it.
+        # Never called, since Python catches virtual tensors first. With a kernel registered for the device, autograd
+        # uses PyTorch's formula of the operator, and does not compose the operator of others.
         library.impl(name, aten(name), "PrivateUse1")  # type: ignore[no-untyped-call]

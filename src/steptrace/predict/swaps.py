@@ -12,14 +12,15 @@ from torch import Tensor, nn
 
 from steptrace.predict.places import is_inside
 from steptrace.predict.pytorch import functions_off
-from steptrace.predict.tensor import SET_DATA, hidden, is_virtual, is_wrapper, known_class, of_the_program
+from steptrace.predict.stands_for import hidden
+from steptrace.predict.tensor import SET_DATA, attributes_of_program, is_virtual, is_wrapper, known_class
 from steptrace.torch_names import private
 
 #: Exchanges what two tensors are in C++.
 _EXCHANGE: Final[Any] = private("torch._C._swap_tensor_impl")
 #: Methods of modules that give their own tensors another content; on CUDA they do so by `tensor.data = other`.
 _OF_MODULES: Final = ("Module._apply", "Module._load_from_state_dict")
-#: Where a tensor has the hooks of its gradient. C++ has them beside, in what is exchanged.
+#: The attribute of a tensor that holds the hooks of its gradient. C++ has the hooks, too, in the part that is swapped.
 _HOOKS: Final = ("_backward_hooks", "_post_accumulate_grad_hooks")
 #: Marks a tensor of the virtual device as a parameter: its class is not `nn.Parameter`.
 _IS_PARAMETER: Final = "_is_param"
@@ -66,14 +67,14 @@ def _is_held_by_cpp(tensor: Any) -> bool:
 
 
 def _take(tensor: Any, content: Any) -> None:
-    """Give a tensor the content of another one, which nobody needs any more.
+    """Give a tensor the content of another one, which is not used afterwards.
 
     Raises:
         RuntimeError: it cannot change places with the other.
     """
     if _is_held_by_cpp(tensor):
         raise RuntimeError("a graph or a scripted module holds the tensor, so that its content cannot be exchanged")
-    kind, noted, gradient = known_class(tensor), of_the_program(tensor), tensor.grad
+    kind, noted, gradient = known_class(tensor), attributes_of_program(tensor), tensor.grad
     hooks = {name: found for name in _HOOKS if (found := getattr(tensor, name, None)) is not None}
     needs_gradient = tensor.requires_grad
     content = content.detach().as_subclass(Tensor if kind is nn.Parameter else kind)

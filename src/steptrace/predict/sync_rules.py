@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from steptrace.estimate.launches import isin_sorts
-from steptrace.predict.memory import PINNED
-from steptrace.predict.operators import SPARSE_PARTS, Overload, is_same_memory
+from steptrace.predict.memory import PINNED, is_same_memory
+from steptrace.predict.operators import SPARSE_PARTS, Overload
 from steptrace.predict.pytorch import overload_name
 from steptrace.predict.sync_rule import Call, SyncRule
 from steptrace.predict.tensor import is_virtual, unwrap

@@ -1,11 +1,5 @@
-"""Tensors and storages of the virtual device.
+"""Tensors of the virtual device. Each wraps a CPU tensor that holds its values, or a meta tensor, which has none."""
 
-A tensor wraps a CPU tensor that holds its values, or a meta tensor, which has none. A storage says that it is on a GPU:
-`torch.save` and `torch.load` ask storages, not tensors.
-"""
-
-import copyreg
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Final
@@ -15,11 +9,11 @@ from torch import Tensor
 from torch.masked import MaskedTensor
 
 from steptrace.predict import backend, memory
-from steptrace.predict.backend import index_of
 from steptrace.predict.limit import cannot_follow
-from steptrace.predict.memory import PINNED, UNFINISHED
-from steptrace.predict.operators import SPARSE_PARTS, overload_of
+from steptrace.predict.operators import SPARSE_PARTS
 from steptrace.predict.pytorch import TensorBase, aten, functions_off
+from steptrace.predict.stands_for import StandsFor, hidden_attribute, pickle_as_known
+from steptrace.predict.storages import on_device, zeros_in_place_of
 from steptrace.predict.syncs import Syncs
 from steptrace.torch_names import private
 
@@ -39,85 +33,18 @@ CUDA_TYPE_NAMES = {
 
 #: The types in which operators nest tensors. A tuple, since a union of types would be made anew in millions of calls.
 _NESTED = (list, tuple)
-_MAKE_WRAPPER: Any = private("torch.Tensor._make_wrapper_subclass")
+#: Makes a tensor of a subclass without memory of its own.
+MAKE_WRAPPER: Any = private("torch.Tensor._make_wrapper_subclass")
 #: They mark a tensor as one whose values are the conjugate, or the negative, of those in its memory.
 _SET_CONJ: Any = private("torch._C._set_conj")
 _SET_NEG: Any = private("torch._C._set_neg")
-_Storage: Any = private("torch.storage._StorageBase")
 _REPR: Any = Tensor.__repr__
 #: The attributes of a tensor of the device that are not the program's.
 _OURS: Final = ("_inner", "gpu")
 _NO_FUNCTION: Any = private("torch._C._disabled_torch_function_impl")
 
 
-class VirtualStorage(torch.UntypedStorage):
-    """Memory of the virtual device. Only Python asks it for its device: C++ sees the CPU's memory that it is."""
-
-    gpu: int
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device as the program knows it."""
-        return torch.device("cuda", self.gpu)
-
-    def __getitem__(self, *index: Any) -> Any:
-        """A byte, read from the device; or a part of the memory."""
-        if index and isinstance(index[0], int):
-            _waits("d2h_copy", "reads a byte of the device's memory")
-        return super().__getitem__(*index)  # type: ignore[no-untyped-call]
-
-    def _write_file(self, *args: Any) -> Any:
-        """Write the bytes into a file, as `pickle` does."""
-        if self.nbytes():
-            _waits("d2h_copy", "saving copies to the host")
-        return super()._write_file(*args)  # type: ignore[no-untyped-call]
-
-    def _set_from_file(self, *args: Any) -> Any:
-        """Fill the memory from a file, as `pickle` does."""
-        if self.nbytes():
-            _waits("h2d_copy", "a blocking copy to the device")
-        return super()._set_from_file(*args)  # type: ignore[no-untyped-call]
-
-
-VirtualStorage.__name__ = torch.UntypedStorage.__name__  # as files name it
-
-
-def on_device(storage: Any, gpu: int) -> torch.UntypedStorage:
-    """The same storage, which counts as memory of a virtual GPU from now on."""
-    storage.__class__ = VirtualStorage
-    storage.gpu = gpu
-    return storage  # type: ignore[no-any-return]
-
-
-class _StandsFor(type(Tensor)):  # type: ignore[misc]
-    """A metaclass whose classes equal those that they stand for: `torch.Tensor`, or a subclass of the program's.
-
-    With it `type(x) == torch.Tensor`, `type(x) in (torch.Tensor, list)` and look-ups by type work as with CUDA.
-    """
-
-    #: The class as the program knows it.
-    stands_for: Any
-
-    def __eq__(cls, other: object) -> bool:
-        return other is cls or other is cls.stands_for
-
-    def __hash__(cls) -> int:
-        return hash(cls.stands_for)
-
-
-def _itself(kind: Any) -> Any:
-    return kind
-
-
-def _pickled_as_known(metaclass: type) -> None:
-    """Let a program pickle the types of this metaclass: it finds those that it knows."""
-    copyreg.pickle(metaclass, lambda kind: (_itself, (kind.stands_for,)))
-
-
-_pickled_as_known(_StandsFor)
-
-
-class VirtualTensor(Tensor, metaclass=_StandsFor):
+class VirtualTensor(Tensor, metaclass=StandsFor):
     """A tensor that says it is on "cuda:0", computes on the CPU, and reports what would make the host wait.
 
     C++ sees a PrivateUse1 tensor; what Python asks differently of a CUDA tensor is answered here.
@@ -142,7 +69,7 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
             raise cannot_follow("nested tensors of the strided layout", "pass layout=torch.jagged")
         layout = inner.layout
         has_strides = layout is torch.strided or layout is torch.sparse_coo
-        wrapper: VirtualTensor = _MAKE_WRAPPER(
+        wrapper: VirtualTensor = MAKE_WRAPPER(
             _PlainTensor,
             inner.size(),
             strides=inner.stride() if has_strides else None,
@@ -203,7 +130,7 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
         """A view of a class of the program's that is on the device, too. C++ would make a tensor of it that is not."""
         with functions_off():
             view: Any = aten("alias")(self)
-        if (kind := _on_device(cls)) is not _PlainTensor:
+        if (kind := _class_on_device(cls)) is not _PlainTensor:
             inner, gpu = view._inner, view.gpu
             view.__dict__.clear()
             try:
@@ -274,13 +201,13 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
         if values.is_meta:
             if Syncs.active is not None:
                 Syncs.active.assume("torch.save", "values that were not computed are saved")
-            values = _zeros_in_place_of(values, self.gpu)
+            values = zeros_in_place_of(values, self.gpu)
         values = values.requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             values = torch.nn.Parameter(values, self.requires_grad)
         if (kind := type(self).stands_for) is not Tensor:
             values = values.as_subclass(kind)
-            values.__dict__.update(of_the_program(self))
+            values.__dict__.update(attributes_of_program(self))
         return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     # Writing values
@@ -297,14 +224,14 @@ class VirtualTensor(Tensor, metaclass=_StandsFor):
             raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
         if id(self) not in memo:
             copied: Any = self.detach().clone()
-            copied.__dict__.update(of_the_program(self))
+            copied.__dict__.update(attributes_of_program(self))
             memo[id(self)] = copied.requires_grad_(self.requires_grad)
             if self.grad is not None:
                 copied.grad = self.grad.__deepcopy__(memo)  # type: ignore[no-untyped-call]
         return memo[id(self)]  # type: ignore[no-any-return]
 
 
-def of_the_program(tensor: Tensor) -> dict[str, Any]:
+def attributes_of_program(tensor: Tensor) -> dict[str, Any]:
     """The attributes that the program has given a tensor."""
     return {name: value for name, value in tensor.__dict__.items() if name not in _OURS}
 
@@ -316,7 +243,7 @@ def known_class(tensor: Tensor) -> Any:
 
 
 @cache
-def _on_device(kind: Any) -> Any:
+def _class_on_device(kind: Any) -> Any:
     """The class of tensors of the device that stands for a class of the program's, and inherits both.
 
     It looks and pickles as the program's. What functions do with it, the program's class says (`__torch_function__`).
@@ -325,68 +252,13 @@ def _on_device(kind: Any) -> Any:
         return kind
     if kind is Tensor:
         return _PlainTensor
-    metaclass: Any = _StandsFor
-    if not issubclass(_StandsFor, type(kind)):
-        metaclass = type(type(kind).__name__, (_StandsFor, type(kind)), {})
-        _pickled_as_known(metaclass)
+    metaclass: Any = StandsFor
+    if not issubclass(StandsFor, type(kind)):
+        metaclass = type(type(kind).__name__, (StandsFor, type(kind)), {})
+        pickle_as_known(metaclass)
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    apart = {name: _hidden(name) for name in _OURS}
+    apart = {name: hidden_attribute(name) for name in _OURS}
     return metaclass(kind.__name__, (kind, VirtualTensor), {"stands_for": kind, **names, **apart})
-
-
-class _Hidden:
-    """What a tensor of a class of the program's is on the device, for as long as it lives.
-
-    It stands apart from the tensor's attributes: such classes copy them from tensor to tensor, or replace them all.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
-
-    def of(self, tensor: VirtualTensor) -> dict[str, Any]:
-        """The hidden attributes of a tensor."""
-        key = id(tensor)
-        if key not in self._kept:
-            self._kept[key] = weakref.ref(tensor, lambda _: self._kept.pop(key, None)), {}
-        return self._kept[key][1]
-
-    def take(self, tensor: Any) -> dict[str, Any]:
-        """The hidden attributes of a tensor, which has none from now on, and no weak reference to it."""
-        return self._kept.pop(id(tensor), (None, {}))[1]
-
-    def put(self, tensor: Any, attributes: dict[str, Any]) -> None:
-        """Give a tensor hidden attributes."""
-        if attributes:
-            self.of(tensor).update(attributes)
-
-
-hidden: Final = _Hidden()
-
-
-def _hidden(name: str) -> property:
-    """An attribute that stands apart from the others."""
-
-    def read(self: VirtualTensor) -> Any:
-        try:
-            return hidden.of(self)[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    return property(read, lambda self, value: hidden.of(self).__setitem__(name, value))
-
-
-def _zeros_in_place_of(meta: Tensor, gpu: int) -> Tensor:
-    """Zeros for a tensor without values. Tensors that share their memory have zeros that share theirs: the memory of
-    tied weights is saved once.
-    """
-    storage: Any = meta.untyped_storage()
-    held: Any = getattr(storage, "saved_as", None)
-    zeros = None if held is None else held()
-    if zeros is None:
-        zeros = on_device(torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage(), gpu)
-        storage.saved_as = weakref.ref(zeros)
-    empty = torch.empty(0, dtype=meta.dtype)
-    return empty.set_(zeros, meta.storage_offset(), meta.size(), meta.stride())
 
 
 #: The attributes of an instance, as Python itself keeps them.
@@ -458,127 +330,3 @@ def refresh(tensor: VirtualTensor) -> None:
     inner = tensor._inner
     if tensor.shape != inner.shape or tensor.stride() != inner.stride():
         SET_DATA(tensor, VirtualTensor(inner, tensor.gpu))
-
-
-def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
-    """The replacements for storages and for pinning, by owner and name.
-
-    Pinning is replaced on the class and not in a mode, because a loader's pinning thread has no modes.
-    """
-    to: Any = getattr(_Storage, "to", None)
-    copy: Any = torch.UntypedStorage.copy_
-    new_storage: Any = torch.UntypedStorage.__new__
-    is_storage = torch.is_storage
-    dlpack: Any = torch.utils.dlpack
-    as_subclass: Any = Tensor.as_subclass
-    reduce: Any = private("torch.Tensor._reduce_ex_internal")
-
-    def pin_memory(self: Tensor, _device: object = None) -> Tensor:
-        return self if self in PINNED else PINNED.add(self.clone())
-
-    def as_class(self: Tensor, cls: Any) -> Any:
-        """A tensor as one of a class, which the program may have taken from a tensor of the device."""
-        if isinstance(self, VirtualTensor):  # called as a function: torch.Tensor.as_subclass(x, cls)
-            return VirtualTensor.as_subclass(self, cls)
-        return as_subclass(self, cls.stands_for if issubclass(cls, VirtualTensor) else cls)
-
-    def reduce_ex_internal(self: Tensor, protocol: Any) -> Any:
-        """How `torch.save`, `pickle` and queues between processes read a tensor of the host."""
-        if UNFINISHED and Syncs.active is not None:
-            Syncs.active.reads("torch.save", (self,))
-        return reduce(self, protocol)
-
-    def make_wrapper(*args: Any, **named: Any) -> Any:
-        """A subclass around tensors, such as a nested tensor, on the device that C++ can find."""
-
-        def for_cpp(value: Any) -> Any:
-            on_cuda = isinstance(value, torch.device) and value.type == "cuda"
-            return backend.device(index_of(value)) if on_cuda else value
-
-        return _MAKE_WRAPPER(*map(for_cpp, args), **{name: for_cpp(value) for name, value in named.items()})
-
-    def moved(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
-        """Copy a storage to another device, as `torch.load` does with each that it has read."""
-        if torch.device(device).type != "cuda":
-            return to(self, device=device, non_blocking=non_blocking)
-        gpu = index_of(device)
-        if self.device == torch.device("cuda", gpu):
-            return self
-        target: Any = new(torch.UntypedStorage, self.nbytes(), device=torch.device("cuda", gpu))
-        return target.copy_(self, non_blocking)
-
-    def copied(self: Any, source: Any, non_blocking: Any = None) -> Any:
-        """Copy a storage into another one. Either may be on a GPU."""
-        to_gpu, from_gpu = (isinstance(storage, VirtualStorage) for storage in (self, source))
-        if to_gpu is not from_gpu and self.nbytes() and not non_blocking:
-            where = "device" if to_gpu else "host"
-            _waits("h2d_copy" if to_gpu else "d2h_copy", f"a blocking copy to the {where}")
-        copied = copy(self, source, non_blocking)
-        _copied_whole(self, source)
-        return copied
-
-    def new(cls: Any, *args: Any, device: Any = None, **named: Any) -> Any:
-        """Make a storage, which may be on a GPU."""
-        if device is None or torch.device(device).type != "cuda":
-            return new_storage(cls, *args, **named, **({} if device is None else {"device": device}))
-        return on_device(new_storage(torch.UntypedStorage, *args, **named), index_of(device))
-
-    return {
-        (torch.UntypedStorage, "__new__"): staticmethod(new),
-        (torch.UntypedStorage, "copy_"): copied,
-        **({} if to is None else {(_Storage, "to"): moved}),
-        **({} if reduce is None else {(Tensor, "_reduce_ex_internal"): reduce_ex_internal}),
-        (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
-        **{(owner, "to_dlpack"): _to_dlpack(dlpack.to_dlpack) for owner in (torch, dlpack)},
-        **{(owner, "from_dlpack"): _from_dlpack(dlpack.from_dlpack) for owner in (torch, dlpack)},
-        (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
-        (Tensor, "as_subclass"): as_class,
-        (Tensor, "pin_memory"): pin_memory,
-        (Tensor, "is_pinned"): lambda self, _device=None: self in PINNED,
-    }
-
-
-class _Capsule:
-    """What `to_dlpack` makes of a tensor of the device."""
-
-    def __init__(self, tensor: VirtualTensor) -> None:
-        self.tensor = tensor
-
-
-def _to_dlpack(to_dlpack: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda tensor, *args, **named: _Capsule(tensor) if is_virtual(tensor) else to_dlpack(tensor, *args, **named)
-
-
-def _from_dlpack(from_dlpack: Callable[..., Any]) -> Callable[..., Any]:
-    """How a tensor comes of one of another library, or of its own. C++ would make one that Python does not know."""
-
-    def shared(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Any:
-        tensor = ext_tensor.tensor if isinstance(ext_tensor, _Capsule) else ext_tensor
-        if not is_virtual(tensor) or tensor.requires_grad:  # which is an error
-            named = {name: value for name, value in (("device", device), ("copy", copy)) if value is not None}
-            return from_dlpack(tensor, **named)
-        view = tensor.detach().clone() if copy else tensor.detach()
-        return view if device is None else view.to(device)
-
-    return shared
-
-
-def _waits(kind: str, reason: str) -> None:
-    """Record that the host waits for a copy of a storage, or of a part of it."""
-    if Syncs.active is not None:
-        Syncs.active.sync(kind, "aten::copy_", reason)
-
-
-def _copied_whole(target: Any, source: Any) -> None:
-    """Record a copy of a storage between host and GPU as one of its bytes."""
-    if Syncs.active is None or any(getattr(storage, "gpu", None) for storage in (source, target)):
-        return
-    source_bytes, target_bytes = _bytes_of(source), _bytes_of(target)
-    virtual = [source_bytes] if is_virtual(source_bytes) else []
-    Syncs.active.ran(overload_of(aten("_to_copy")), ((source_bytes,), {}), virtual, target_bytes, None)
-
-
-def _bytes_of(storage: Any) -> Any:
-    """A tensor of the bytes of a storage, virtual if the storage is."""
-    whole = torch.empty(0, dtype=torch.uint8).set_(storage)
-    return VirtualTensor(whole, 0) if isinstance(storage, VirtualStorage) else whole

@@ -1,0 +1,117 @@
+"""What PyTorch's build for the virtual GPU says of itself: architectures, libraries, and functions of its C++."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+
+from steptrace.predict.backend import Replacements, choose_device, device_count, device_index, machine
+from steptrace.predict.cuda_classes import host_waits
+from steptrace.predict.pytorch import replacing
+
+#: The version of cuDNN that PyTorch 2.13 for CUDA 13 brings.
+_CUDNN: Final = 92000
+#: Architectures that the published builds are made for, by the version of CUDA.
+_ARCHITECTURES: Final = {
+    "12.6": ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
+    "13.0": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+}
+
+
+def properties(_device: object = None) -> SimpleNamespace:
+    """The result of `torch.cuda.get_device_properties` for the virtual GPU."""
+    driver = machine.driver
+    major, minor = driver.capability
+    return SimpleNamespace(
+        name=driver.name, major=major, minor=minor, total_memory=driver.memory_bytes,
+        multi_processor_count=driver.sms, warp_size=32, max_threads_per_multi_processor=driver.threads,
+        regs_per_multiprocessor=65536, shared_memory_per_block=49152,
+        shared_memory_per_block_optin=driver.shared_bytes, shared_memory_per_multiprocessor=driver.shared_bytes + 1024,
+        is_integrated=False, is_multi_gpu_board=False, L2_cache_size=driver.l2_bytes, gcnArchName=f"sm_{major}{minor}",
+        max_threads_per_block=1024, clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120,
+        pci_domain_id=0, pci_bus_id=0, pci_device_id=0, uuid="00000000-0000-0000-0000-000000000000",
+    )  # fmt: skip
+
+
+def architectures() -> list[str]:
+    """`torch.cuda.get_arch_list`: what the build for the virtual GPU is made for."""
+    return list(_ARCHITECTURES[machine.driver.cuda])
+
+
+def gencode() -> str:
+    """`torch.cuda.get_gencode_flags`: the flags of the compiler, as PyTorch makes them of the architectures."""
+    numbers = (name.removeprefix("sm_") for name in architectures())
+    return " ".join(f"-gencode compute=compute_{number},code=sm_{number}" for number in numbers)
+
+
+class _PlanCache:
+    """`torch.backends.cuda.cufft_plan_cache`: the plans of cuFFT that a GPU keeps. The virtual GPU makes none."""
+
+    def __init__(self) -> None:
+        self.size, self.max_size = 0, 4096
+
+    def __getitem__(self, _device: object) -> "_PlanCache":
+        return self
+
+    def clear(self) -> None:
+        """Nothing to do: it is empty."""
+
+
+#: Private functions of PyTorch's C++ that libraries call, or PyTorch's Python where it takes CUDA to be there. A build
+#: for the CPU does not have them.
+_CPP: Final[dict[str, Callable[..., Any]]] = {
+    "_cuda_attach_out_of_memory_observer": lambda _observer: None,
+    "_cuda_clearCublasWorkspaces": lambda: None,
+    "_cuda_getCompiledVersion": lambda: _as_number(machine.driver.cuda),
+    "_cuda_getCublasLtWorkspaceSize": lambda: 1 << 20,
+    "_cuda_getCublasWorkspaceSize": lambda: 32 << 20,
+    "_cuda_getCurrentRawStream": lambda _device: 0,
+    "_cuda_getDevice": device_index,
+    "_cuda_getDeviceCount": device_count,
+    "_cuda_get_cudnn_benchmark_limit": lambda: 10,
+    "_cuda_setDevice": choose_device,
+    "_cuda_set_cudnn_benchmark_limit": lambda _limit: None,
+    "_cuda_sleep": lambda _cycles: None,
+    "_host_emptyCache": lambda: None,
+    "_cuda_synchronize": lambda: host_waits("device", "torch.cuda.synchronize"),
+}
+#: What Inductor's module for CUDA graphs imports of a build for CUDA; `torch._dynamo.reset` imports that module.
+_OF_GRAPHS: Final[dict[str, Any]] = {
+    "_cuda_CUDAAllocator_AllocatorState": type("AllocatorState", (), {}),
+    "_set_cached_tensors_enabled": lambda _enabled: None,
+}
+
+
+def facts_of_build() -> Replacements:
+    """The facts that a build of PyTorch says of itself, as the build for the virtual GPU says them."""
+    return {
+        (torch.version, "cuda"): torch.version.cuda or machine.driver.cuda,
+        **replacing("torch._C._has_cuda", lambda _: True),
+        **replacing("torch._C._has_cudnn", lambda _: True),
+        (torch.backends.cudnn, "_init"): lambda: True,
+        (torch.backends.cudnn, "version"): lambda: _CUDNN,
+        (torch.backends.cudnn, "is_acceptable"): _cudnn_takes,
+        (torch.backends.cuda, "cufft_plan_cache"): _PlanCache(),
+        (torch.compiler, "cudagraph_mark_step_begin"): lambda: None,  # the real one needs CUDA's allocator
+        **replacing("torch._C._set_blas_preferred_backend", lambda _: _chooses_nothing),
+        **replacing("torch._C._set_linalg_preferred_backend", lambda _: _chooses_nothing),
+        **{(torch._C, name): function for name, function in _CPP.items()},
+        **{(torch._C, name): value for name, value in _OF_GRAPHS.items() if not hasattr(torch._C, name)},
+    }
+
+
+def _chooses_nothing(_backend: object) -> None:
+    """Replacements for the choice of a library for products and linear algebra: no effect, since none of them runs."""
+
+
+def _as_number(version: str) -> int:
+    """A version of CUDA as its C library writes it: 13.0 is 13000."""
+    major, minor = version.split(".")[:2]
+    return 1000 * int(major) + 10 * int(minor)
+
+
+def _cudnn_takes(tensor: torch.Tensor) -> bool:
+    """`torch.backends.cudnn.is_acceptable`, without a look for its library."""
+    cudnn: Any = torch.backends.cudnn
+    return bool(cudnn.enabled) and tensor.is_cuda and tensor.dtype in cudnn.CUDNN_TENSOR_DTYPES
