@@ -173,7 +173,8 @@ def naming(path: Path) -> Iterator[None]:
         if error.errno is None:  # it holds a text alone, which a name would replace
             raise OSError(errno.EIO, str(error), str(path)) from error
         if error.filename is None or Path(os.fsdecode(error.filename)).name.startswith(_TEMPORARY):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            error.filename2 = None
         raise
 
 

@@ -17,7 +17,8 @@ from steptrace.files import read_versioned, remove_tree, write_versioned
 
 #: The list of the files that commands have written to a folder.
 LIST_FILE: Final = ".steptrace.json"
-_FILES, _SCRATCH = "files", "unfinished"
+_FILES = "files"
+_SCRATCH = "unfinished"
 #: The most inputs that appear in a folder's name, and the most letters that they take in it.
 _MOST_IN_NAME: Final = 2
 _LONGEST_STEM: Final = 60

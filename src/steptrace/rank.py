@@ -61,10 +61,12 @@ def from_rank_0(value: int, purpose: str) -> int:
         purpose: what the value is for. It is part of the value's key in the store: a rank that asks for something
             else than rank 0 gives waits until the store's time limit, and never takes another purpose's value.
     """
-    rank, distributed = this_rank(), _distributed()
+    rank = this_rank()
+    distributed = _distributed()
     if distributed is None or rank.alone or distributed.get_backend() == _NOBODY:
         return value
-    store, key = distributed.distributed_c10d._get_default_store(), f"steptrace/{purpose}/{_ASKED[purpose]}"
+    store = distributed.distributed_c10d._get_default_store()
+    key = f"steptrace/{purpose}/{_ASKED[purpose]}"
     _ASKED[purpose] += 1
     if rank.rank == 0:
         store.set(key, str(value))

@@ -150,7 +150,7 @@ def damaged(run_dir: Path, status: Status, result: str) -> Path | None:
     """The first file of a job that has changed since, or its result if that is missing; None if all are whole."""
     if not (run_dir / result).exists():
         return run_dir / result
-    return next((run_dir / name for name, each in status.files.items() if not is_as_marked(run_dir / name, each)), None)
+    return next((run_dir / name for name, file in status.files.items() if not is_as_marked(run_dir / name, file)), None)
 
 
 def finished_check(variant_dir: Path, check: Check) -> Status | None:
@@ -189,7 +189,8 @@ def read_steps(run_dir: Path) -> "pd.DataFrame":
 
 def write_rows(run_dir: Path, kind: type[Document], rows: "pd.DataFrame") -> Path:
     """Write a table of a run into `run_dir` and return its path."""
-    path, rows = run_dir / _FILES[kind], validate(rows, kind)
+    path = run_dir / _FILES[kind]
+    rows = validate(rows, kind)
     replace_atomically(path, lambda temporary: write_table(rows, temporary))
     return path
 

@@ -64,7 +64,8 @@ def operation(site: SiteRow) -> str:
 
     The operators of `unique` read the number of distinct values as `item` does, under its name.
     """
-    op, code = site.op or "", site.code or ""
+    op = site.op or ""
+    code = site.code or ""
     if op in _VALUES and _UNIQUE.search(code):
         return "aten::unique_consecutive" if "unique_consecutive" in code else "aten::_unique2"
     return "aten::index" if op == "aten::nonzero" and "[" in code and "nonzero" not in code else op
@@ -168,7 +169,8 @@ def _is_ddp_timing(site: SiteRow) -> bool:
 
 def counter_check(site: SiteRow) -> str:
     """The check that would show that the replacement does not pay at this site."""
-    op, checks = operation(site), WORDS["counter_checks"]
+    op = operation(site)
+    checks = WORDS["counter_checks"]
     if _is_ddp_timing(site):
         return str(checks["ddp_timing"])
     if _special(site) in ("unused_parameters", "sync_batch_norm"):

@@ -26,7 +26,8 @@ class StepLog:
     """
 
     def __init__(self, every: int = 50) -> None:
-        self.every, self.steps = every, 0
+        self.every = every
+        self.steps = 0
         self._since: tuple[float, int] | None = None  # when the steps of the next entry began, and after how many
         self._counts: list[int] = []
         self._watch = ExitStack()
@@ -48,7 +49,8 @@ class StepLog:
         self.steps += 1
         if self.steps % self.every or self._since is None:
             return None
-        (since, first), now = self._since, time.perf_counter()
+        since, first = self._since
+        now = time.perf_counter()
         self._since = now, self.steps
         syncs: dict[str, float] = {"steptrace/syncs": self._counts.pop()} if self._counts else {}
         return {"steptrace/step_ms": 1e3 * (now - since) / (self.steps - first), **syncs}

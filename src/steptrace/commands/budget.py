@@ -150,7 +150,7 @@ def _compiled_over(
             continue
         compiled = program.prediction.followed.compiled
         over.append(NothingCompiled(program.shown, option) if compiled is None else judge(program.shown, compiled))
-    return [found for found in over if found is not None]
+    return [budget for budget in over if budget is not None]
 
 
 def budget_answers(program: FollowedProgram, budgets: Budgets) -> list[BudgetAnswer]:
@@ -162,9 +162,9 @@ def budget_answers(program: FollowedProgram, budgets: Budgets) -> list[BudgetAns
     answers = []
     if budgets.syncs is not None:
         over = syncs_over([program], budgets.syncs, budgets.allow)
-        found = _per_step(not_allowed(prediction, budgets.allow))
+        per_step = _per_step(not_allowed(prediction, budgets.allow))
         answers.append(
-            BudgetAnswer(option="budget", most=budgets.syncs, found=found, is_held=not over, reasons=_reasons(over))
+            BudgetAnswer(option="budget", most=budgets.syncs, found=per_step, is_held=not over, reasons=_reasons(over))
         )
     if budgets.breaks is not None:
         over = breaks_over([program], budgets.breaks)
@@ -180,7 +180,7 @@ def budget_answers(program: FollowedProgram, budgets: Budgets) -> list[BudgetAns
         )
     if budgets.recompilations is not None:
         over = recompilations_over([program], budgets.recompilations)
-        is_known = compiled is not None and not any(isinstance(one, UnknownRecompilations) for one in over)
+        is_known = compiled is not None and not any(isinstance(budget, UnknownRecompilations) for budget in over)
         answers.append(
             BudgetAnswer(
                 option="recompilations",
@@ -217,8 +217,8 @@ def _reasons(over: Sequence[OverBudget]) -> tuple[BudgetReason, ...]:
 
 def _breaks(compiled: CompiledStep) -> tuple[GraphBreak, ...]:
     """The graph breaks that count, each once: code that is compiled again breaks at the same lines."""
-    found = (graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch)
-    return tuple(dict.fromkeys(found))
+    breaks = (graph_break for code in compiled.codes for graph_break in code.breaks if not graph_break.by_pytorch)
+    return tuple(dict.fromkeys(breaks))
 
 
 def _predictions(followed: Sequence[FollowedProgram]) -> list[PredictedStep]:

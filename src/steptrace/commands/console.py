@@ -86,7 +86,8 @@ _LOOKS: Final[Mapping[Look, str]] = {"answer": "1", "first": "1;32", "note": "2"
 
 
 def _in_colour(line: TextLine) -> str:
-    look, text = _LOOKS.get(line.look), printable(line.text)
+    look = _LOOKS.get(line.look)
+    text = printable(line.text)
     return text if look is None or not has_colour(sys.stdout) else f"\x1b[{look}m{text}\x1b[0m"
 
 
@@ -149,7 +150,8 @@ class Progress:
     """
 
     def __init__(self, what: str, *, shorter: str | None = None) -> None:
-        self._what, self._shorter = what, shorter
+        self._what = what
+        self._shorter = shorter
         self._began = self._last_line = time.monotonic()
         self._first: tuple[float, int] | None = None
 

@@ -81,7 +81,8 @@ def _lines(checks: list[Check]) -> list[str]:
 
 def _studies() -> list[dict[str, Any]]:
     """The studies that can be named in this folder: those of the project, and those that come with steptrace."""
-    project, default = Project.here(), list[str]()
+    project = Project.here()
+    default = list[str]()
     with contextlib.suppress(SteptraceError):  # the workflow reports errors in its settings
         default = read_settings(project, {}).studies
     studies = []

@@ -79,14 +79,16 @@ def timing(measured: MeasuredProgram, summary: "Summary | None" = None) -> list[
 
     `summary`: of its traces, for the syncs of each kind.
     """
-    steps, rows = measured.steps_ms, measured.timed
+    steps = measured.steps_ms
+    rows = measured.timed
     low, high = spread(steps)
     where = measured.record.environment.gpu or "CPU"
     ranks = measured.record.world_size
-    median, mean = statistics.median(steps), statistics.mean(steps)
-    apart = f" (median; mean {fmt.duration_ms(mean)})" if max(mean, median) > LONG_STEPS * min(mean, median) else ""
+    median = statistics.median(steps)
+    mean = statistics.mean(steps)
+    mean_too = f" (median; mean {fmt.duration_ms(mean)})" if max(mean, median) > LONG_STEPS * min(mean, median) else ""
     range_ms = f"{fmt.duration_ms(low)} to {fmt.duration_ms(high)}"
-    head = f"  step {fmt.duration_ms(median)}{apart}, 5 % to 95 %: {range_ms}"
+    head = f"  step {fmt.duration_ms(median)}{mean_too}, 5 % to 95 %: {range_ms}"
     lines = [f"{head} ({len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
     lines += _kinds(measured, [] if summary is None else [kind.syncs for kind in summary.traces[0].step_kinds])
     typical = {

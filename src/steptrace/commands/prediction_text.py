@@ -100,7 +100,8 @@ def study_lines(
         baseline: the name of the variant that the estimates of the others are compared with.
     """
     syncs = [prediction.syncs_per_step for prediction, _ in variants.values()]
-    low, high = fmt.count(min(syncs)), fmt.plural(max(syncs), "sync")
+    low = fmt.count(min(syncs))
+    high = fmt.plural(max(syncs), "sync")
     between = high if min(syncs) == max(syncs) else f"{low} to {high}"
     lines = [f"{study}: {fmt.plural(len(variants), 'variant')}, {between} per step predicted"]
     if not any(estimates for _, estimates in variants.values()):

@@ -156,7 +156,8 @@ def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bo
         prediction = follow_command(command, warmup=WARMUP).prediction
         problem = "" if prediction and prediction.ran_on_gpu else "nothing ran on the virtual GPU"
     except SteptraceError as error:
-        prediction, problem = None, error.what
+        prediction = None
+        problem = error.what
     if prediction is None or problem:
         warn(f"no syncs are predicted: {problem}; to see more: steptrace predict -- {shlex.join(command)}")
         return None

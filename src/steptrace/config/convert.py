@@ -56,9 +56,11 @@ class _Problem:
         place = [*self.at, match["key"]] if match is not None and match["key"] else list(self.at)
         line = None if file is None else line_of(file, [*at, *place])
         shown = _dotted(self.at[:-1] if self.is_key else self.at)
-        text, expected = self.text, None
+        text = self.text
+        expected = None
         if self.is_key and not isinstance(self.at[-1], str):
-            text, expected = f"{self.text} for the name '{self.at[-1]}'", "a name in quotes"
+            text = f"{self.text} for the name '{self.at[-1]}'"
+            expected = "a name in quotes"
         elif self.is_key:
             text = f"'{str(self.at[-1])[:_SHOWN]}' is not a valid name"
             expected = _form_of(self.kind) or self.text
@@ -113,7 +115,8 @@ def _parts(value: Any, kind: Any) -> Iterator[tuple[Hashable, Any, Any, bool]]:
     """The parts of a mapping or list: name, value, declared type, and whether the name declares that type."""
     for option in _options(kind):
         plain = _plain(option)
-        origin, arguments = get_origin(plain) or plain, get_args(plain)
+        origin = get_origin(plain) or plain
+        arguments = get_args(plain)
         if isinstance(value, Mapping) and isinstance(plain, type) and issubclass(plain, msgspec.Struct):
             hints = get_type_hints(plain, include_extras=True)
             yield from ((name, value[name], hint, False) for name, hint in hints.items() if name in value)

@@ -107,7 +107,8 @@ def _names(module: Path, cache: Cache, seen: frozenset[Path] = frozenset()) -> s
     defined = cache.get(b"names\0" + sys.version.encode() + content, lambda: _in_source(content))
     if defined is None:
         return None
-    names, stars = set(defined[0]), defined[1]
+    names = set(defined[0])
+    stars = defined[1]
     for level, base in stars:
         start = module.parent
         for _ in range(level - 1):

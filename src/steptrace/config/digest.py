@@ -51,7 +51,8 @@ class Cache:
     """
 
     def __init__(self, path: Path | None, *more: Path) -> None:
-        self._path, self._new = path, False
+        self._path = path
+        self._new = False
         self._values: dict[str, Any] = {}
         self._used: set[str] = set()
         for file in (*more, *([path] if path else [])):
@@ -63,7 +64,8 @@ class Cache:
         key = hashlib.sha256(made_of).hexdigest()
         self._used.add(key)
         if key not in self._values:
-            self._values[key], self._new = make(), True
+            self._values[key] = make()
+            self._new = True
         return self._values[key]
 
     def save(self) -> None:
@@ -202,8 +204,8 @@ class Code:
                 parts[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = self._scan(path, folder).digest
         if installed:
             of_the_user = {name for name in walk.imported if any(_module_files(root, name) for root in roots)}
-            found = versions(walk.imported - of_the_user)
-            parts.update({f"version of {name}": text for name, text in found.items()})
+            dependencies = versions(walk.imported - of_the_user)
+            parts.update({f"version of {name}": text for name, text in dependencies.items()})
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _scan(self, path: Path, root: Path) -> _File:
@@ -351,7 +353,8 @@ def _module_files(root: Path, name: str) -> list[Path]:
     files: list[Path] = []
     folder = root
     for part in parts:
-        package, module = folder / part / "__init__.py", folder / f"{part}.py"
+        package = folder / part / "__init__.py"
+        module = folder / f"{part}.py"
         if package.is_file():
             files.append(package)
         elif module.is_file():

@@ -195,13 +195,15 @@ def place_of(folders: Sequence[Path], overrides: Sequence[str], keys: Sequence[o
         is no such file either.
     """
     chosen = dict(override.lstrip("+~").partition("=")[::2] for override in overrides)
-    names, place = [*map(str, keys)], None
+    names = [*map(str, keys)]
+    place = None
     around: Path | None = None
     nearest = -1
     for path, package in _composed_files(folders, _ROOT, chosen, ()):
         if names[: len(package)] == [*package]:
             if len(package) > nearest:
-                around, nearest = path, len(package)
+                around = path
+                nearest = len(package)
             if has_key(path, inner := names[len(package) :]):
                 place = f"{path}, line {line_of(path, inner)}" if inner else str(path)
     return place or (str(around) if around else None)
@@ -237,7 +239,9 @@ def _package(path: Path, group: str) -> tuple[str, ...]:
 def _path(group: str, key: str, option: str) -> str:
     """The file that an entry `key: option`, or `option` alone, names in a file of `group`."""
     for keyword in _KEYWORDS:
-        key, option = key.removeprefix(keyword), option.removeprefix(keyword)
-    key, option = key.partition("@")[0], option.partition("@")[0].removesuffix(".yaml")
+        key = key.removeprefix(keyword)
+        option = option.removeprefix(keyword)
+    key = key.partition("@")[0]
+    option = option.partition("@")[0].removesuffix(".yaml")
     whole = f"{key}/{option}" if key else option
     return whole.lstrip("/") if whole.startswith("/") or not group else f"{group}/{whole}"

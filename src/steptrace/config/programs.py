@@ -173,7 +173,8 @@ def compose_program(program: StudyProgram, code: Code, *, scale: str, workdir: P
     Raises:
         ConfigError: the folder, or the script, does not exist.
     """
-    command, environment = words(program.command), {name: str(value) for name, value in program.env.items()}
+    command = words(program.command)
+    environment = {name: str(value) for name, value in program.env.items()}
     cwd = workdir / program.cwd
     if not cwd.is_dir():
         raise ConfigError(f"the folder {cwd} does not exist", where=where, next_step="correct `cwd`")

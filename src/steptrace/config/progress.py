@@ -17,7 +17,8 @@ class PlanProgress:
     """
 
     def __init__(self, done: str) -> None:
-        self._done, self._count = done, 0
+        self._done = done
+        self._count = 0
         self._next = time.monotonic() + _FIRST_S
 
     def look(self) -> None:

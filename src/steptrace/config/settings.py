@@ -89,7 +89,8 @@ class Project:
     @property
     def config_folders(self) -> list[Path]:
         """The configuration folders, in the order in which they are searched; the first one has a config.yaml."""
-        user, shared = self.workdir / "config", self.root / "config"
+        user = self.workdir / "config"
+        shared = self.root / "config"
         if user.resolve() == shared.resolve() or not user.is_dir():
             return [shared]
         return [user, shared] if (user / "config.yaml").is_file() else [shared, user]
@@ -136,7 +137,8 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> WorkflowSet
     for study, variants in settings.gates.items():
         for variant, keys in variants.items():
             for key, limits in keys.items():
-                at, place = ("gates", study, variant, key), f"{where}, gates.{study}.{variant}.{key}"
+                at = ("gates", study, variant, key)
+                place = f"{where}, gates.{study}.{variant}.{key}"
                 convert(limits, Limits, where=place, file=file, at=at)
     if not settings.studies and not settings.traces:
         raise ConfigError("no studies and no traces to run", where=where, expected="`studies`, `traces`, or both")

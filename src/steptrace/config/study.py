@@ -112,7 +112,8 @@ class Composer:
         shared = [*file.overrides, *file.scales.get(scale, [])]
         if isinstance(entry, ProgramVariant):
             assert file.program is not None
-            program, workdir = filled(file.program, entry, shared, cell.values, where), self.project.workdir
+            program = filled(file.program, entry, shared, cell.values, where)
+            workdir = self.project.workdir
             return Composed(config=compose_program(program, self.code, scale=scale, workdir=workdir, where=where))
         return self._training([*shared, *entry.overrides, *cell.overrides], scale, where)
 
@@ -273,7 +274,8 @@ def _composed(
     Raises:
         ConfigError: it is wrong; the error has the variant's line in the study's file.
     """
-    (variant, entry), scale = named, composer.settings.scale
+    variant, entry = named
+    scale = composer.settings.scale
     where = f"{path}, variant '{cell.named(variant)}'"
     try:
         composed = composer.variant(file, entry, cell, scale, where)
@@ -290,7 +292,8 @@ def load_study(name: str, composer: Composer) -> Study:
     Raises:
         ConfigError: a misspelt key, group, option or baseline, a value of a wrong type, or a forbidden target.
     """
-    path, scale = composer.project.study_files[name], composer.settings.scale
+    path = composer.project.study_files[name]
+    scale = composer.settings.scale
     file, entries = read_study(path, composer.project, scale)
     expanded: list[Variant] = []
     skipped: list[SkippedVariant] = []
@@ -320,7 +323,8 @@ def load_study(name: str, composer: Composer) -> Study:
         references[reference] = composer.reference(file, entries[file.baseline], cell, scale, f"{path}, reference")
     check_distinct([*(variant.name for variant in expanded), *(variant.name for variant in skipped)], path)
     needed = {need for variant in expanded for need in variant.needs}
-    root, workdir = composer.project.root, composer.project.workdir
+    root = composer.project.root
+    workdir = composer.project.workdir
     preparations = {
         need: prepared(need, preparation, root=root, workdir=workdir, where=str(path))
         for need, preparation in file.prepare.items()

@@ -143,7 +143,8 @@ def _check(content: bytes, where: object, most_values: int) -> None:
             add(sizes.get(event.anchor or "", 1), line)
         elif isinstance(event, yaml.ScalarEvent):
             if opened and opened[-1].is_mapping and opened[-1].at_key:
-                keys, key = opened[-1].keys, event.value
+                keys = opened[-1].keys
+                key = event.value
                 if key in keys and key != _MERGE:
                     where_else = f"it is in line {keys[key]}, too"
                     refuse(f"duplicate key '{key[:_SHOWN]}'", line, next_step=f"keep one of them: {where_else}")

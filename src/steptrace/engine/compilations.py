@@ -84,7 +84,8 @@ class CompilationLog:
         if metrics.co_filename is not None:
             name = _plain(metrics.co_name or "")
             line = int(metrics.co_firstlineno or 0)
-            self.frames[frame] = place = trace_file_name(metrics.co_filename), line, name
+            place = trace_file_name(metrics.co_filename), line, name
+            self.frames[frame] = place
             if place not in self.functions:
                 self.functions[place] = _Function(_text(metrics.co_filename, line))
         if frame not in self.frames:
@@ -104,15 +105,18 @@ class CompilationLog:
     def _recompiled(self, place: _Place, reason: str, times: int) -> None:
         guard, kind, value, dimension = guard_of(reason)
         value = shortened(value)
-        lines = [
-            (found["file"], int(found["line"])) for found in messages.DYNAMO_LINE_OF_GUARD.pattern.finditer(reason)
+        stack = [
+            (match["file"], int(match["line"])) for match in messages.DYNAMO_LINE_OF_GUARD.pattern.finditer(reason)
         ]
-        (file, line, function), code = place, self.functions[place].code
-        for of_guard, number in reversed(lines):
-            if not of_guard.startswith(LOOK_PAST):
-                file, line, code = trace_file_name(of_guard), number, _text(of_guard, number)
+        file, line, function = place
+        code = self.functions[place].code
+        for guard_file, guard_line in reversed(stack):
+            if not guard_file.startswith(LOOK_PAST):
+                file = trace_file_name(guard_file)
+                line = guard_line
+                code = _text(guard_file, guard_line)
                 break
-        found = Recompiled(
+        first = Recompiled(
             file=file,
             line=line,
             function=function,
@@ -126,7 +130,7 @@ class CompilationLog:
             recompilations=0,
         )
         key = place, (file, line), kind, value, dimension
-        before = self.recompilations.get(key, found)
+        before = self.recompilations.get(key, first)
         self.recompilations[key] = Recompiled(**{**vars(before), "recompilations": before.recompilations + times})
 
     def broken(self, translator: Any, error: Any) -> None:
@@ -168,12 +172,12 @@ class CompilationLog:
                 file=file,
                 line=line,
                 function=function,
-                code=found.code,
-                compilations=found.compilations,
-                compile_ns=1000 * found.compile_us,
-                limit_reached=found.limit_reached,
+                code=entry.code,
+                compilations=entry.compilations,
+                compile_ns=1000 * entry.compile_us,
+                limit_reached=entry.limit_reached,
             )
-            for (file, line, function), found in self.functions.items()
+            for (file, line, function), entry in self.functions.items()
         ]
         functions.sort(key=lambda entry: -entry.compile_ns)
         recompilations = sorted(self.recompilations.values(), key=lambda entry: -entry.recompilations)
@@ -203,14 +207,14 @@ def guard_of(reason: str) -> tuple[str, GuardKind, str, int | None]:
     text = messages.DYNAMO_COMPILATION.pattern.sub("", reason, count=1).partition("\n")[0]
     guard = text.partition("  # ")[0].strip()
     for kind, pattern in messages.DYNAMO_GUARDS:
-        found = pattern.match(guard)
-        if found is None:
+        match = pattern.match(guard)
+        if match is None:
             continue
-        value = found["value"].strip()
+        value = match["value"].strip()
         if kind == "value":
             exact, value = kind_of_value(value, of_module=messages.DYNAMO_OF_MODULE.find(text) is not None)
             return guard, exact, value, None
-        number = found.groupdict().get("dimension")
+        number = match.groupdict().get("dimension")
         return guard, cast("GuardKind", kind), value, None if number is None else int(number)
     return guard, "other", guard, None
 
@@ -223,9 +227,9 @@ def kind_of_value(name: str, *, of_module: bool) -> tuple[GuardKind, str]:
         of_module: whether it is a module's attribute.
     """
     for kind, pattern in messages.DYNAMO_NAMED_VALUES:
-        found = pattern.match(name)
-        if found is not None:
-            return cast("GuardKind", kind), found["value"]
+        match = pattern.match(name)
+        if match is not None:
+            return cast("GuardKind", kind), match["value"]
     return "module_value" if of_module else "value", name
 
 
@@ -269,7 +273,7 @@ def _site(stack: Iterable[Any]) -> SourceLine | None:
     frames = [SourceLine(frame.filename, int(frame.lineno or 0), frame.name) for frame in stack]
     outside = [frame for frame in frames if not frame.file.startswith(LOOK_PAST)]
     of_program = [frame for frame in outside if not is_library(frame.file)]
-    return next((found[-1] for found in (of_program, outside, frames) if found), None)
+    return next((candidates[-1] for candidates in (of_program, outside, frames) if candidates), None)
 
 
 #: What this process has compiled.

@@ -121,7 +121,8 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
     elif isinstance(node, ast.Attribute):
         return getattr(_value(node.value, frame), node.attr)
     elif isinstance(node, ast.Subscript):
-        owner, key = _value(node.value, frame), _value(node.slice, frame)
+        owner = _value(node.value, frame)
+        key = _value(node.slice, frame)
         if isinstance(owner, Mapping) or (isinstance(owner, list | tuple) and type(key) is int):
             return owner[key]
     elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:

@@ -112,7 +112,8 @@ def memory_of(gpu: GpuInUse | None, batch_size: int, counted: HeldMemory, limit_
 
     capacity, source = (gpu.memory_bytes, "device") if gpu else (psutil.virtual_memory().total, "machine")
     if limit_bytes is not None and limit_bytes < capacity:
-        capacity, source = limit_bytes, "limit"
+        capacity = limit_bytes
+        source = "limit"
     return RunMemory(
         device="cuda" if gpu else "cpu",
         batch_size=batch_size,
@@ -146,7 +147,8 @@ def write_files(
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     first = ranks[0]
-    gpu, memory = first.gpu, first.memory
+    gpu = first.gpu
+    memory = first.memory
     cwd = None if first.cwd is None else Path(first.cwd)
     run_folder.write_rows(run_dir, StepOfRun, steps_table([rank.rows for rank in ranks]))
     traces = _move_traces(ranks, left, run_dir)

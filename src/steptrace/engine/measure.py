@@ -106,7 +106,8 @@ class Measurement:
         progress: Callable[[str, int, int], object] = lambda *_: None,
     ) -> None:
         self.record: dict[str, Any] = {"notes": []}
-        self._settings, self._session = settings, session
+        self._settings = settings
+        self._session = session
         self._label = label
         self._between = between
         self._progress = progress
@@ -200,7 +201,8 @@ class Measurement:
             while left:
                 step = yield from self._next("warm-up", done, done + left)
                 if self._began is not None:
-                    (clock, start, ends_at), self._began = self._began, None
+                    clock, start, ends_at = self._began
+                    self._began = None
                 left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
                 if done >= FIRST_STEPS and time.monotonic() > ends_at:
                     left = 0
@@ -209,7 +211,8 @@ class Measurement:
                 if done == FIRST_STEPS and self._several:
                     left = min(left, max(self._that_fit() - done, 0))
                 if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-                    clock, start = current_clock(), None
+                    clock = current_clock()
+                    start = None
                 end = clock.now()
                 if start is not None:
                     self._rows.append(("warmup", clock, start, end, step))
@@ -233,23 +236,27 @@ class Measurement:
         self._between("warmup")
         graphs = compiled_graphs()
         with _nvml() as sampler:
-            planned, number = self._settings.steps, 0
+            planned = self._settings.steps
+            number = 0
             self._slow = bool(self._agreed(int(self._is_slow()), "is_slow"))
             steps = planned
             if self._slow:
                 steps = min(planned, LEAST_TIMED_SLOW)
             elif self._several:
                 steps = min(planned, max(self._that_fit(), LEAST_TIMED))
-            start, ends_at = clock.now(), self._ends_at()
+            start = clock.now()
+            ends_at = self._ends_at()
             while number < steps and (number < LEAST_TIMED or time.monotonic() <= ends_at):
                 step = yield from self._next("timed", number, steps)
                 if self._began is not None:  # without a warm-up, the program's first step is a timed one
-                    (clock, start, ends_at), self._began = self._began, None
+                    clock, start, ends_at = self._began
+                    self._began = None
                 if step.new_leader:
                     return False
                 end = clock.now()
                 self._rows.append(("timed", clock, start, end, step))
-                start, number = end, number + 1
+                start = end
+                number = number + 1
             clock.synchronize()
         if number < planned:
             slow_step_s = SLOW_STEP_S if self._slow else None

@@ -24,7 +24,8 @@ class MemoryLook:
 
     def __init__(self, modules: Sequence[nn.Module], optimizers: Sequence[Any]) -> None:
         self.record: dict[str, Any] = {}
-        self._modules, self._optimizers = modules, optimizers
+        self._modules = modules
+        self._optimizers = optimizers
 
     @contextmanager
     def __call__(self, label: str) -> Generator[None]:

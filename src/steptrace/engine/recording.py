@@ -148,8 +148,10 @@ class Recording:
         self._profiler: Any = None
         self._label = contextlib.ExitStack()
         self._started = False
-        self._first = self._over = 0
-        self.state, self.message = "waiting", ""
+        self._first = 0
+        self._over = 0
+        self.state = "waiting"
+        self.message = ""
 
     @property
     def done(self) -> bool:
@@ -213,7 +215,8 @@ class Recording:
         self.trace.parent.mkdir(parents=True, exist_ok=True)
         before = self._before()
         if times := list(before.step_ns):
-            median, load = round(statistics.median(times)), os.getloadavg()[0]
+            median = round(statistics.median(times))
+            load = os.getloadavg()[0]
             self._unprofiled = {
                 "median_ns": median, "step_ns": times, "load_average": load, "cpus": os.cpu_count(),
                 "operators": list(before.operators), "until_recorded": before.left_out + settings.warmup,
@@ -229,7 +232,8 @@ class Recording:
         )
         _quietly(self._profiler.prepare_trace)
         self._first = over + settings.warmup
-        self.state, self.message = "recording", f"steps {self._first} to {self._first + settings.steps - 1}"
+        self.state = "recording"
+        self.message = f"steps {self._first} to {self._first + settings.steps - 1}"
 
     def _stop(self) -> None:
         """Switch the profiler off, unless another profiler is on instead."""
@@ -243,7 +247,8 @@ class Recording:
     def _finish(self, why: str = "") -> None:
         """Stop, and write the trace; fewer steps than requested make the recording `partial`, none `refused`."""
         self._stop()
-        count, asked = self.count, self._request.settings.steps
+        count = self.count
+        asked = self._request.settings.steps
         if count == 0:
             self._end("refused", why)
             return
@@ -255,7 +260,8 @@ class Recording:
             self._end("partial", f"the training ended after {count} of {asked} steps; these are written")
 
     def _end(self, state: str, message: str) -> None:
-        self.state, self.message = state, message
+        self.state = state
+        self.message = message
         (_LOG.info if state in WITH_TRACE else _LOG.warning)("capture %s: %s: %s", state, self.trace, message)
         try:
             # A recording without a trace must not replace the record of an earlier one that has a trace.

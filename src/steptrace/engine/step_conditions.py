@@ -97,7 +97,8 @@ def has_conditions(code: CodeType) -> bool:
     """Whether a function outside of PyTorch and Python has a line with such a condition."""
     entry = _kinds.get(id(code))
     if entry is None:
-        file, words = code.co_filename, code.co_code
+        file = code.co_filename
+        words = code.co_code
         pairs = [(words[at], words[at + 1]) for at in range(0, len(words), 2)]
         divides = "divmod" in code.co_names or any(op == _BINARY and sign in _REMAINDERS for op, sign in pairs)
         may_count = divides or (any(op == _COMPARE for op, _ in pairs) and not is_library(file))
@@ -109,7 +110,8 @@ def has_conditions(code: CodeType) -> bool:
         if asks and not looked_past and not is_library(file):
             by_line.update(awaiting_in(file))
         # With the code itself: otherwise another code could get the same identity later.
-        entry = _kinds[id(code)] = any(line in by_line for *_, line in code.co_lines()), code
+        entry = any(line in by_line for *_, line in code.co_lines()), code
+        _kinds[id(code)] = entry
     return entry[0]
 
 
@@ -120,7 +122,8 @@ _awaited_of_files: dict[str, dict[int, list[AwaitingCondition]]] = {}
 def remainders_in(file: str) -> dict[int, list[Remainder]]:
     """The comparisons of remainders in a source file, by line; none if the file cannot be read."""
     if file not in _of_files:
-        by_line = _of_files[file] = defaultdict(list)
+        by_line: dict[int, list[Remainder]] = defaultdict(list)
+        _of_files[file] = by_line
         tree = _parsed(file)
         for remainder in () if tree is None else _found_in(tree, file):
             by_line[remainder.line].append(remainder)
@@ -130,7 +133,8 @@ def remainders_in(file: str) -> dict[int, list[Remainder]]:
 def awaiting_in(file: str) -> dict[int, list[AwaitingCondition]]:
     """The conditions in a program's source file for which a counter is awaited, by line."""
     if file not in _awaited_of_files:
-        by_line = _awaited_of_files[file] = defaultdict(list)
+        by_line: dict[int, list[AwaitingCondition]] = defaultdict(list)
+        _awaited_of_files[file] = by_line
         tree = None if is_library(file) else _parsed(file)
         for condition in () if tree is None else _awaited_below(tree, file):
             by_line[condition.line].append(condition)
@@ -149,7 +153,8 @@ def _parsed(file: str) -> ast.AST | None:
 
 def _awaited_below(tree: ast.AST, file: str) -> Iterator[AwaitingCondition]:
     """The conditions below a node for which a counter is awaited, without those that only end a loop."""
-    guards, flags = _guards_in(tree), _flags_in(tree)
+    guards = _guards_in(tree)
+    flags = _flags_in(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.If | ast.IfExp) or (isinstance(node, ast.If) and _only_ends(node.body)):
             continue
@@ -267,7 +272,8 @@ def _begun_anew(node: ast.If | ast.While, test: ast.Compare, file: str) -> Itera
                 if _is_same(statement.target, threshold):
                     yield Remainder(*at, counter, statement.value)
         elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, value = statement.targets[0], statement.value
+            target = statement.targets[0]
+            value = statement.value
             if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):  # `next_log = step + 10`
                 for threshold, counter in ((left, right), (right, left)):
                     if _is_same(target, threshold) and _is_same(value.left, counter):

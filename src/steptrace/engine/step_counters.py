@@ -94,7 +94,8 @@ class StepCounters:
         #: The functions with these conditions, by the identity of their code: its hash takes long.
         self._asking: dict[int, CodeType] = {}
         #: The number of steps that have ended, in all and when `watch` was called.
-        self._ended = self._first_step = 0
+        self._ended = 0
+        self._first_step = 0
         self._watching = False
         self._counters_known = False
         self._copy: dict[str, Any] | None = None
@@ -165,7 +166,8 @@ class StepCounters:
         It would keep the tensors of that line alive while the program goes on. Python must not be about to write the
         copy back, as it does at the end of a line's tracing. A copy that the program holds, by `locals()`, is its own.
         """
-        copy, self._copy = self._copy, None
+        copy = self._copy
+        self._copy = None
         if copy is not None and sys.getrefcount(copy) <= _OWN_REFERENCES:
             copy.clear()
 
@@ -183,7 +185,7 @@ class StepCounters:
     def awaited(self) -> list[AwaitedBranch]:
         """The branches for which a counter is awaited, and that were not taken so far, by file and line."""
         seen = {condition for step in self._awaited for condition in step}
-        found: dict[tuple[str, int], AwaitedBranch] = {}
+        branches: dict[tuple[str, int], AwaitedBranch] = {}
         periodic = {(branch.file, branch.line) for branch in self.branches()}
         for condition in sorted(seen, key=lambda condition: (condition.file, condition.line, condition.column)):
             steps = _steps_until([step.get(condition) for step in self._awaited], condition.beyond)
@@ -191,12 +193,12 @@ class StepCounters:
             left = 0 if steps is None else steps + len(self._awaited) - (self._ended - self._first_step)
             place = trace_file_name(condition.file), condition.line
             if left > 0 and place not in periodic:
-                found.setdefault(place, AwaitedBranch(*place, condition.awaits, left))
+                branches.setdefault(place, AwaitedBranch(*place, condition.awaits, left))
         for condition, is_met in self._iterators.items():
             place = trace_file_name(condition.file), condition.line
             if not is_met:
-                found.setdefault(place, AwaitedBranch(*place, condition.awaits, None))
-        return [branch for _, branch in sorted(found.items())]
+                branches.setdefault(place, AwaitedBranch(*place, condition.awaits, None))
+        return [branch for _, branch in sorted(branches.items())]
 
     def _call(self, frame: FrameType, _event: str, _argument: object) -> Any:
         is_watched = id(frame.f_code) in self._asking if self._counters_known else has_conditions(frame.f_code)
@@ -206,12 +208,14 @@ class StepCounters:
         """Python calls this before a line runs: evaluate the line's conditions."""
         self._free_copy()
         if event == "line":
-            file, line = frame.f_code.co_filename, frame.f_lineno
+            file = frame.f_code.co_filename
+            line = frame.f_lineno
             remainders = () if self._counters_known else remainders_in(file).get(line, ())
             for remainder in remainders:
                 with self._evaluating():
                     if all(lets_pass(guard, frame) for guard in remainder.guards):
-                        left, right = number_of(remainder.left, frame), number_of(remainder.right, frame)
+                        left = number_of(remainder.left, frame)
+                        right = number_of(remainder.right, frame)
                         bits = 1 << right.bit_length() if remainder.is_mask else right
                         self._steps[-1][remainder] = left, bits
             awaited = awaiting_in(file).get(line, ())

@@ -108,7 +108,8 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
 
         They are the labels that are open now, if there are as many; otherwise they stay unknown.
         """
-        ends, self._ends_of_earlier = self._ends_of_earlier, []
+        ends = self._ends_of_earlier
+        self._ends_of_earlier = []
         if len(ends) != len(self._labels):
             return
         begin = 0

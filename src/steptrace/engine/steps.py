@@ -84,10 +84,15 @@ class StepFinder:
         self._gone: Counter[str] = Counter()
         self._leader: _Seen | None = None
         self._leaders = 0
-        self._settled = self._explicit = self._ended_by_call = self._by_graph = False
-        self._backward_depth = self._optimizer_depth = 0
+        self._settled = False
+        self._explicit = False
+        self._ended_by_call = False
+        self._by_graph = False
+        self._backward_depth = 0
+        self._optimizer_depth = 0
         self._pending: Any = None
-        self._gradients = self._passes = 0
+        self._gradients = 0
+        self._passes = 0
         self._scaled: Any = None
         #: Calls of all optimizers; a gradient scaler's call that adds none was skipped.
         self.optimizer_calls = 0
@@ -128,7 +133,8 @@ class StepFinder:
             if self.on_pass is not None:
                 self.on_pass(self._step.backwards)
             if self._pending is not None:
-                optimizer, self._pending = self._pending, None
+                optimizer = self._pending
+                self._pending = None
                 self.optimizer_stepped(optimizer)
             elif not (self.has_optimizer or self.optimizer_calls or self._explicit):
                 self._passed_without_optimizer()
@@ -163,7 +169,8 @@ class StepFinder:
         key = id(optimizer)
         seen = self._seen.get(key)
         if seen is None:
-            self._seen[key] = seen = _Seen(optimizer, lambda _: self._forget(key))
+            seen = _Seen(optimizer, lambda _: self._forget(key))
+            self._seen[key] = seen
         # Without new gradients the optimizer continues its step. A step compiled as a whole never reports gradients.
         elif self._gradients and self._gradients == seen.gradients:
             return
@@ -189,7 +196,8 @@ class StepFinder:
         The steps before it prepared the capture, or were it, so the first replay counts as a change of the optimizer.
         """
         if optimizers and not self._by_graph:
-            self._by_graph = self._step.new_leader = True
+            self._by_graph = True
+            self._step.new_leader = True
         for _ in range(backwards):
             self.backward_begins()
             self.backward_ends()
@@ -216,11 +224,13 @@ class StepFinder:
 
     def step_marked(self) -> None:
         """The program has called `steptrace.step()`."""
-        first, self._explicit = not self._explicit, True
+        first = not self._explicit
+        self._explicit = True
         if first and self._ended_by_call and not (self._step.backwards or self._step.batches):
             return  # the optimizer's call has ended this step already
         self._end()
 
     def _end(self) -> None:
-        step, self._step = self._step, Step()
+        step = self._step
+        self._step = Step()
         self._on_step(step)

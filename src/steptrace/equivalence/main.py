@@ -28,7 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    config, reference = load_config(options.config), load_config(options.reference)
+    config = load_config(options.config)
+    reference = load_config(options.reference)
     result = verdict_on([compare_on(config, reference, *case) for case in cases_of(config)])
     write_document(options.out, result)
     sys.stdout.write(f"equivalence: {result.status}, largest relative error {result.max_rel_err}\n")

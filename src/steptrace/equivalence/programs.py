@@ -64,7 +64,8 @@ def _not_comparable(outputs: Sequence[StepOutputs], reference: Sequence[StepOutp
     """Why the outputs cannot be compared; None if they can."""
     if not outputs or not reference:
         return NotComparable(code="no_steps")
-    variant, other = outputs[0], reference[0]
+    variant = outputs[0]
+    other = reference[0]
     if variant.loss is None or other.loss is None:
         return NotComparable(code="no_scalar_loss")
     if not math.isfinite(other.loss):

@@ -80,7 +80,8 @@ def compare_on(
     got = variant_outputs(model, build_loss(config, device), precision, batch, seed)
     with size.watched(reference_model):
         expected = reference_outputs(reference_model.double(), build_loss(reference, CPU), batch, got, seed)
-    terms, dtype = sum(part.numel() for part in got.predictions), got.predictions[0].dtype
+    terms = sum(part.numel() for part in got.predictions)
+    dtype = got.predictions[0].dtype
     limits = config.precision.tolerance
     return Case(
         name=name,

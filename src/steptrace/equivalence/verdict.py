@@ -26,7 +26,8 @@ class Case:
 
     def excess(self, quantity: str) -> float:
         """The error as a multiple of its tolerance; infinite for NaN."""
-        error, allowed = self.errors[quantity], self.tolerance.get(quantity)
+        error = self.errors[quantity]
+        allowed = self.tolerance.get(quantity)
         if allowed is None:
             return 0.0
         if math.isnan(error):

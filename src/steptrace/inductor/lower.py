@@ -151,7 +151,8 @@ def _flex_backward(query: Any, key: Any, value: Any, out: Any, sums: Any, grad_o
     lowering: Any = importlib.import_module("torch._inductor.lowering")
     graph: Any = importlib.import_module("torch._inductor.virtualized").V.graph
     flash = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
-    length, of_keys = query.get_size()[2], key.get_size()[2]
+    length = query.get_size()[2]
+    of_keys = key.get_size()[2]
     # Flash attention takes the state of a random generator; any tensor will do for it.
     grads = lowering.fallback_handler(flash, add_to_fallback_set=False)(
         grad_out, query, key, value, out, sums, sums, sums, length, of_keys, 0.0, False, sums, sums

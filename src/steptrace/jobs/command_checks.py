@@ -82,7 +82,8 @@ def _predict(config: CommandConfig, out: Path, gpu: str | None) -> None:
 
 def _equivalence(config: CommandConfig, baseline: Path, out: Path) -> None:
     reference = read_command(baseline)
-    variant_steps, baseline_steps = _outputs(config), _outputs_once(reference, baseline.name)
+    variant_steps = _outputs(config)
+    baseline_steps = _outputs_once(reference, baseline.name)
     result = verdict_on_programs(variant_steps, baseline_steps)
     if result.status == "differs" and verdict_on_programs(_outputs(reference), baseline_steps).status != "same":
         result = not_comparable(NotComparable(code="baseline_varies"))

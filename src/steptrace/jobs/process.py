@@ -152,7 +152,8 @@ class Follower:
 
     def __init__(self, out: Path, show: Callable[[str], object]) -> None:
         self.events: list[Event] = []
-        self._file, self._show = EventsFile(out / EVENTS), show
+        self._file = EventsFile(out / EVENTS)
+        self._show = show
         #: The latest record of each rank.
         self._written: dict[int, RecordWritten] = {}
         #: The latest progress of each phase, in the order of the phases.
@@ -172,7 +173,8 @@ class Follower:
                 self._changed_at = now
         over = sum(phase.done == phase.total for phase in self._phases.values())
         if over > self._phases_over or now - self._shown_at >= _EVERY_S:
-            self._phases_over, self._shown_at = over, now
+            self._phases_over = over
+            self._shown_at = now
             self._show(self._line(now - self._changed_at))
 
     @property

@@ -97,7 +97,8 @@ def process_group(config: RootConfig, ranks: Rank) -> Generator[None]:
     if config.device == "cuda":
         gpu = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(gpu)
-    backend, size = _backend_of(config), ranks.world_size
+    backend = _backend_of(config)
+    size = ranks.world_size
     dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=size, device_id=gpu)
     yield
     gc.collect()  # models that are part of a cycle
@@ -148,7 +149,8 @@ def barrier(ranks: Rank) -> None:
 def communication(model: nn.Module, device: torch.device, config: RootConfig, ranks: Rank) -> Communication:
     """Measure the bandwidth between the ranks, and count the bytes to reduce. Every rank must call this."""
     reduced = [p for p in model.parameters() if p.requires_grad]
-    parameters, parameter_bytes = sum(p.numel() for p in reduced), sum(p.nbytes for p in reduced)
+    parameters = sum(p.numel() for p in reduced)
+    parameter_bytes = sum(p.nbytes for p in reduced)
     bus = _bus_bytes_per_s(device, ranks, max(4, min(parameter_bytes, _MOST_BYTES) // 4 * 4))
     n = ranks.world_size
     return Communication(

@@ -91,7 +91,8 @@ def train_step(training: Training, section: Section = record_function) -> tuple[
     loss, loader_wait_ns = _gradients(training, section, last=training.accumulate == 1)
     for number in range(2, training.accumulate + 1):
         more, wait_ns = _gradients(training, section, last=number == training.accumulate)
-        loss, loader_wait_ns = loss + more, loader_wait_ns + wait_ns
+        loss = loss + more
+        loader_wait_ns = loader_wait_ns + wait_ns
     with section("optimizer"):
         training.scaler.step(training.optimizer)
         training.scaler.update()

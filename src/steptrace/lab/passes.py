@@ -172,7 +172,8 @@ class StudyPasses:
             session.record["batch_bytes"] = batch_bytes(parts)
         if session.explains and scale.input_steps:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
-            steps, trained = session.that_fit(scale.input_steps), session.that_fit(left_out(loader))
+            steps = session.that_fit(scale.input_steps)
+            trained = session.that_fit(left_out(loader))
             session.record["input_batches"] = measure_input(parts, loader, steps, trained=trained)
         train_step(parts, self._memory)
         self._memory.note_held()

@@ -288,7 +288,8 @@ class Listener:
         if self._recording is not None:
             self._recording.step(self._process.steps)
             if self._recording.done:
-                self._recording, self._look_at = None, 0
+                self._recording = None
+                self._look_at = 0
                 self._ends.clear()  # the profiler has slowed these steps down
         if now >= self._look_at:
             self._look_at = now + _LOOK_NS

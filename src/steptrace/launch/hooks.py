@@ -144,7 +144,8 @@ class Hooks:
 
     def install(self) -> None:
         """Wrap PyTorch's functions. This must happen before the program creates an optimizer."""
-        optimizer, scaler = torch.optim.Optimizer, torch.amp.GradScaler
+        optimizer = torch.optim.Optimizer
+        scaler = torch.amp.GradScaler
         make = optimizer.profile_hook_step
 
         def profile_hook_step(function: Any) -> Any:
@@ -175,7 +176,8 @@ class Hooks:
 
     def _around_capture_end(self, original: Wrapped) -> Wrapped:
         def capture_end(graph: Any) -> Any:
-            graph.steptrace_captured, self._captured = self._captured, None
+            graph.steptrace_captured = self._captured
+            self._captured = None
             return original(graph)
 
         return capture_end
@@ -311,7 +313,8 @@ class Hooks:
             if loading.inside:  # a loader whose data set reads from another one
                 loading.size = loading.size or self.tell(_batch_size, iterator)
                 return original(iterator)
-            loading.inside, loading.size = True, self.tell(_batch_size, iterator)
+            loading.size = self.tell(_batch_size, iterator)
+            loading.inside = True
             asked = time.perf_counter_ns()
             try:
                 with self._label("data"):
@@ -329,7 +332,8 @@ class _Contained:
     """A label on a part of a step; an error in it does not reach the program."""
 
     def __init__(self, hooks: Hooks, name: str) -> None:
-        self._hooks, self._name = hooks, name
+        self._hooks = hooks
+        self._name = name
         self._label: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> None:

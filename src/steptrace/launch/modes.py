@@ -46,7 +46,8 @@ def measure(probe: Probe) -> Phases:
         elif phase == "timed":
             probe.finder.settle()
             optimizers = probe.finder.live_optimizers
-            probe.hooks.look = look = MemoryLook(modules_of(optimizers), optimizers)
+            look = MemoryLook(modules_of(optimizers), optimizers)
+            probe.hooks.look = look
             try:
                 look.note_held()
             except Exception as error:  # an optimizer's state may hold anything, and its timings must not be lost by it

@@ -52,7 +52,8 @@ def predict(probe: Probe) -> Phases:
     warmup: list[int] = []
     counters = StepCounters(syncs.thread.paused)
     complete = Prediction.so_far(syncs)
-    warmup_left, steps = settings.warmup, settings.steps
+    warmup_left = settings.warmup
+    steps = settings.steps
     is_period_known = False
     may_grow = settings.longest_period > 1  # branches on a step counter may ask for more steps
     try:
@@ -65,7 +66,8 @@ def predict(probe: Probe) -> Phases:
             syncs.settle()
             counters.step_ends()
             if step.new_leader:  # from now on another optimizer ends the steps: start again
-                warmup_left, steps = settings.warmup, settings.steps
+                warmup_left = settings.warmup
+                steps = settings.steps
                 is_period_known = False
                 by_step.clear()
                 warmup.clear()

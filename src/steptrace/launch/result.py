@@ -255,7 +255,8 @@ def _batch(rank: RankRecord) -> dict[str, Any]:
 
 def _notes(launched: Launched) -> tuple[Note, ...]:
     """The notes on steps that were skipped and on a program that ended early."""
-    rows, notes = timed(launched.ranks[0]), list[Note]()
+    rows = timed(launched.ranks[0])
+    notes = list[Note]()
     if skipped := sum(row.skipped for row in rows):
         notes.append(note("steps_skipped", steps=skipped))
     if not launched.complete:

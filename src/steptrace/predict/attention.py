@@ -160,8 +160,11 @@ def _attended(call: _Call, order: Sequence[int]) -> Tensor:
 def is_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether a fused operator takes the tensors, without mask and dropout."""
     call = _Call(query, key, value, None, 0.0, False, None, False)
-    taken = (number for number in _order() if (one := _BACKENDS.get(number)) and one.is_enabled() and one.takes(call))
-    return next(taken, 0) != 0
+    backend = next(
+        (number for number in _order() if (form := _BACKENDS.get(number)) and form.is_enabled() and form.takes(call)),
+        0,
+    )
+    return backend != 0
 
 
 def replacements() -> Replacements:
@@ -334,7 +337,8 @@ def _flash(
     scale: float | None = None,
 ) -> Any:
     (output,) = _on_host(is_causal, scale)(query, key, value)
-    sums, none = torch.zeros(query.shape[:3], device=query.device), query.new_empty(0)
+    sums = torch.zeros(query.shape[:3], device=query.device)
+    none = query.new_empty(0)
     return output, sums, None, None, query.shape[2], key.shape[2], *_seeds(query), none
 
 

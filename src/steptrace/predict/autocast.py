@@ -82,7 +82,8 @@ def ensure_registered() -> None:
     if _libraries or _KEYS is None or _WITHOUT_KEYS is None:
         return
     # Unlike other devices, PrivateUse1 has no fallthrough for the operators that autocast leaves alone.
-    all_operators, casts = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    all_operators = Library("_", "IMPL")  # type: ignore[no-untyped-call]
+    casts = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     all_operators.fallback(torch.library.fallthrough_kernel, _AUTOCAST)  # type: ignore[no-untyped-call]
     _libraries.extend((all_operators, casts))
     for names, dtype in ((LOWER_PRECISION, None), (FLOAT32, torch.float32)):

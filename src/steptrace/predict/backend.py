@@ -79,7 +79,8 @@ class Machine:
 
     def choose(self, gpu: int) -> None:
         """Let this thread work on a GPU."""
-        self._chosen.gpu, self._is_chosen = gpu, True
+        self._chosen.gpu = gpu
+        self._is_chosen = True
 
 
 machine: Final = Machine()
@@ -114,7 +115,8 @@ def index_of(device: Any) -> int:
 
 def choose_device(device: Any) -> int:
     """`torch.cuda.set_device`: by a number, a name or a device; the one before. A negative number chooses nothing."""
-    before, index = device_index(), index_of(device)
+    before = device_index()
+    index = index_of(device)
     if index >= 0:
         machine.choose(index)
     return before
@@ -243,7 +245,8 @@ class Engine(_WrappedEngine):
         except SystemError:  # "returned NULL without setting an exception"
             if not _pending:
                 raise
-        pending, _pending[:] = _pending[0], []
+        pending = _pending[0]
+        _pending[:] = []
         raise pending
 
 

@@ -47,7 +47,8 @@ def in_child(work: Callable[[], _Result]) -> _Result | None:
         finally:
             os._exit(status)
     os.close(write)
-    content, ends = b"", time.monotonic() + 3 * _LONGEST_S
+    content = b""
+    ends = time.monotonic() + 3 * _LONGEST_S
     poll = select.poll()  # unlike `select`, it takes any number of open files
     poll.register(read, select.POLLIN)
     with os.fdopen(read, "rb", buffering=0) as pipe:

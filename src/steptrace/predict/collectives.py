@@ -64,7 +64,8 @@ class _Work(_WorkBase):  # type: ignore[misc]
 
     def get_future(self) -> Any:
         """The results."""
-        results, future = self._results, torch.futures.Future[Any]()
+        results = self._results
+        future = torch.futures.Future[Any]()
         if self._work is not None:
             _held.append((_running_pass(), results))
         self.wait()
@@ -115,7 +116,8 @@ def replacements() -> dict[tuple[Any, str], Any]:
     if not _AVAILABLE or missing("ranks"):
         return {}
     c10d: Any = dist.distributed_c10d
-    make, object_device = c10d._new_process_group_helper, c10d._get_object_coll_device
+    make = c10d._new_process_group_helper
+    object_device = c10d._get_object_coll_device
     timeout = c10d._get_default_timeout("gloo")
 
     def new_process_group(size: int, rank: int, ranks: Any, backend: Any, store: Any, *more: Any, **named: Any) -> Any:
@@ -123,7 +125,8 @@ def replacements() -> dict[tuple[Any, str], Any]:
         if on_cuda not in ("nccl", "gloo"):
             return make(size, rank, ranks, backend, store, *more, **named)
         named = {**named, "backend_options": None, "device_id": None}
-        group, prefix = group_and_prefix = make(size, rank, ranks, c10d.Backend("gloo"), store, *more, **named)
+        group_and_prefix = make(size, rank, ranks, c10d.Backend("gloo"), store, *more, **named)
+        group, prefix = group_and_prefix
         if isinstance(group, c10d.ProcessGroup):
             _asked[group.group_name] = on_cuda
             c10d._world.pg_map[group] = (backend, prefix)

@@ -39,7 +39,9 @@ _NOTHING: Final = "torch._dynamo.eval_frame._NullDecorator"
 #: The method that modules are called by.
 _CALL_OF_MODULES: Final = "_call_impl"
 #: Stances (`torch.compiler.set_stance`): nothing is compiled, or nothing again, or not at the first call.
-_EAGER, _EAGER_AGAIN, _FAILS_AGAIN = "force_eager", "eager_on_recompile", "fail_on_recompile"
+_EAGER: Final = "force_eager"
+_EAGER_AGAIN: Final = "eager_on_recompile"
+_FAILS_AGAIN: Final = "fail_on_recompile"
 _LATER: Final = ("eager_then_compile", "aot_eager_then_compile")
 
 
@@ -156,7 +158,8 @@ class _Disabled:
     """`torch.compiler.disable()` without a function: a decorator, and a context."""
 
     def __init__(self, context: Any, decorate: Callable[[Any], Any]) -> None:
-        self._context, self._decorate = context, decorate
+        self._context = context
+        self._decorate = decorate
 
     def __call__(self, fn: Any) -> Any:
         return self._decorate(fn)
@@ -223,7 +226,8 @@ class _Context:
         """
         recorder = self._recorder
         stance = getattr(recorder.compilation.stance, "stance", None)
-        was_called, self._was_called = self._was_called, True
+        was_called = self._was_called
+        self._was_called = True
         if stance == _EAGER or (stance in _LATER and not was_called):
             return True
         if stance not in (_EAGER_AGAIN, _FAILS_AGAIN) or not recorder.compilation.is_followed:
@@ -252,7 +256,8 @@ class _Context:
                 return forward(*args, **kwargs)
             code = None
             if recorder.compilation.is_followed:
-                compiled_forward, unit.forward = unit.forward, forward  # what is followed is the program's own
+                compiled_forward = unit.forward
+                unit.forward = forward  # what is followed is the program's own
                 try:
                     code = self._kinds.place_of(unit, args, kwargs)
                 finally:
@@ -316,7 +321,8 @@ def _run(
 
 @contextmanager
 def _running(recorder: Syncs, region: Region | None) -> Iterator[None]:
-    before, recorder.thread.region = recorder.thread.region, region
+    before = recorder.thread.region
+    recorder.thread.region = region
     try:
         yield
     finally:

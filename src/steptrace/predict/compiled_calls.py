@@ -39,7 +39,8 @@ class CompiledCalls:
     """
 
     def __init__(self, recorder: Syncs, compiler: Compiler) -> None:
-        self._recorder, self._compiler = recorder, compiler
+        self._recorder = recorder
+        self._compiler = compiler
 
     def place_of(self, target: Any, args: Any, kwargs: Any) -> int:
         """The index in `CompilationState.codes` of the code for a call. Arguments of a new kind are followed first.
@@ -90,7 +91,8 @@ class CompiledCalls:
                 followed = kinds.add(call, kind, trace.frames, trace.compiled)
         if trace.frames and not trace.compiled:
             code = replace(code, graphs=0, breaks=(), shares_graphs=True)
-        followed.places[key] = place = self._add(code)
+        place = self._add(code)
+        followed.places[key] = place
         lowered.append((elements, place))
         if kinds.first is None:
             kinds.first = place
@@ -145,7 +147,10 @@ class CompiledCalls:
         file = None if site is None else trace_file_name(site.file)
         line = None if site is None else site.line
         # A graph that breaks before any frame of the program breaks at the call.
-        breaks = (replace(found, file=file, line=line) if found.file is None else found for found in code.breaks)
+        breaks = (
+            replace(graph_break, file=file, line=line) if graph_break.file is None else graph_break
+            for graph_break in code.breaks
+        )
         codes.append(
             replace(
                 code,

@@ -41,13 +41,13 @@ _NO_WORK: Final = ("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME")
 #: Whether an instruction belongs to an `assert` statement, by code object and instruction, with the object kept alive.
 _asserted: Final[dict[tuple[int, int], tuple[bool, CodeType]]] = {}
 #: Tensors on the CPU that compiled code has made of constants alone.
-_made: Final = Marks()
+_made_of_constants: Final = Marks()
 _literals: Final = Marks()
 
 
 def release() -> None:
     """Forget the tensors of the program."""
-    _made.clear()
+    _made_of_constants.clear()
     _literals.clear()
 
 
@@ -59,9 +59,11 @@ def runs_on_host(overload: Overload, args: Sequence[Any], result: Any) -> None:
         _literals.add(result)
         return
     sources = tensors_of(args)
-    of_constants = all(source in _made for source in sources) if sources else overload.name in _CONSTRUCTORS
+    of_constants = (
+        all(source in _made_of_constants for source in sources) if sources else overload.name in _CONSTRUCTORS
+    )
     if of_constants or (overload.name in _CONSTRUCTORS and overload.name.endswith("_like")):
-        _made.add(result)
+        _made_of_constants.add(result)
 
 
 def takes_away(overload: Overload, kind: str, args: Sequence[Any]) -> bool:
@@ -117,4 +119,4 @@ def _raises_constant(names: Sequence[str]) -> bool:
 
 def _is_constant(tensor: Tensor) -> bool:
     """Whether a tensor on the CPU is made in code to compile, and no copy of it is left there."""
-    return tensor in _made or (tensor in _literals and tensor.dim() <= 1 and tensor.numel() <= _INLINED)
+    return tensor in _made_of_constants or (tensor in _literals and tensor.dim() <= 1 and tensor.numel() <= _INLINED)

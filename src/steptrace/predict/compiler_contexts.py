@@ -201,8 +201,8 @@ def patterns_of_cpu() -> Iterator[None]:
         for name in _WITH_PATTERNS:
             module: Any = importlib.import_module(name)
             patterns_of_device = name == "torch._inductor.fx_passes.joint_graph"
-            made = _on_cpu(module.lazy_init) if patterns_of_device else _without_device(module.lazy_init)
-            stack.enter_context(mock.patch.object(module, "lazy_init", made))
+            init = _on_cpu(module.lazy_init) if patterns_of_device else _without_device(module.lazy_init)
+            stack.enter_context(mock.patch.object(module, "lazy_init", init))
         folder: Any = importlib.import_module("torch._inductor.fx_passes.joint_graph").UniformValueConstantFolder
         stack.enter_context(mock.patch.object(folder, "_deduce_value", _folding_on_cpu(folder._deduce_value)))
         replace_zeros = private(_ZEROS)
@@ -219,13 +219,15 @@ def _folding_on_cpu(deduce: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
         return torch.device("cpu") if on_gpu else value
 
     def deduce_value(self: Any, node: Any) -> Any:
-        args, kwargs = node.args, node.kwargs
+        args = node.args
+        kwargs = node.kwargs
         node.args = tuple(map(on_cpu, args))
         node.kwargs = {name: on_cpu(value) for name, value in kwargs.items()}
         try:
             return deduce(self, node)
         finally:
-            node.args, node.kwargs = args, kwargs
+            node.args = args
+            node.kwargs = kwargs
 
     return deduce_value
 

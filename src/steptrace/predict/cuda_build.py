@@ -49,7 +49,8 @@ class _PlanCache:
     """`torch.backends.cuda.cufft_plan_cache`: the plans of cuFFT that a GPU keeps. The virtual GPU makes none."""
 
     def __init__(self) -> None:
-        self.size, self.max_size = 0, 4096
+        self.size = 0
+        self.max_size = 4096
 
     def __getitem__(self, _device: object) -> "_PlanCache":
         return self

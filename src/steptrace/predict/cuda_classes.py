@@ -317,7 +317,8 @@ class GpuGenerator(Generator):
 
 
 # As programs print it, and as on CUDA.
-GpuGenerator.__name__ = GpuGenerator.__qualname__ = Generator.__name__
+GpuGenerator.__name__ = Generator.__name__
+GpuGenerator.__qualname__ = Generator.__name__
 
 
 def _on_gpu(gpu: int) -> GpuGenerator:

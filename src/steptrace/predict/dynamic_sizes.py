@@ -69,7 +69,8 @@ class DynamicSizes(NamedTuple):
         for symbol, sources in named.items():
             limits = shapes.var_to_range.get(symbol)
             if limits is not None and (limits.is_int or limits.is_float):
-                low, high = (_limit(limits.lower, -math.inf), _limit(limits.upper, math.inf))
+                low = _limit(limits.lower, -math.inf)
+                high = _limit(limits.upper, math.inf)
                 symbols.append(Symbol(symbol, sources, low, high, bool(limits.is_float)))
         conditions = []
         for guard in shapes.guards:

@@ -95,7 +95,9 @@ def watching_breaks(notes: Notes) -> Iterator[None]:
         by_pytorch = broken_by_pytorch(kind, (frame.filename for frame in stack or ()))
         if file is None and by_pytorch:
             innermost = stack[-1]
-            file, line, code = innermost.filename, innermost.lineno, innermost.line
+            file = innermost.filename
+            line = innermost.lineno
+            code = innermost.line
         notes.breaks.append(
             GraphBreak(
                 kind=kind,

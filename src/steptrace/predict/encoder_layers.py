@@ -44,11 +44,11 @@ def _ours_do_not_count(asked: Callable[[Any], bool]) -> Callable[[Any], bool]:
         # A mode of the program's, such as a default device, counts as on CUDA.
         if not is_of_layer or not any(map(is_virtual, tensors)) or _MODES() != 1:
             return asked(tensors)
-        ours = _POP()
+        mode = _POP()
         try:
             return asked(tensors)
         finally:
-            _PUSH(ours)
+            _PUSH(mode)
 
     return has_torch_function
 
@@ -74,7 +74,9 @@ def _self_attention(  # noqa: PLR0913 - torch's own
             average_attn_weights, mask_type,
         )  # fmt: skip
         return result
-    n, t, of_head = query.shape[0], query.shape[1], width // heads
+    n = query.shape[0]
+    t = query.shape[1]
+    of_head = width // heads
     if not need_weights and mask is None and of_head % _MULTIPLE == 0:
         of_heads = query.view(n, t, heads, of_head).transpose(1, 2)
         if is_fused(of_heads, of_heads, of_heads):
@@ -106,7 +108,9 @@ def _layer(  # noqa: PLR0913 - torch's own
     eps: float,
     *parameters: Any,
 ) -> Tensor:
-    norm_1, norm_2, (up, up_bias, down, down_bias) = parameters[:2], parameters[2:4], parameters[4:8]
+    norm_1 = parameters[:2]
+    norm_2 = parameters[2:4]
+    up, up_bias, down, down_bias = parameters[4:8]
     if not is_virtual(source):
         result: Tensor = _LAYER(
             source, width, heads, qkv_weight, qkv_bias, weight, bias, use_gelu, norm_first, eps, *parameters

@@ -46,7 +46,8 @@ _inside = _Inside()
 
 @contextmanager
 def _inside_composite() -> Iterator[None]:
-    before, _inside.composite = _inside.composite, True
+    before = _inside.composite
+    _inside.composite = True
     try:
         yield
     finally:
@@ -67,7 +68,8 @@ _IN_PLACE: Final = {
     ),
 }  # fmt: skip
 #: Index of the argument that `_to_copy`, and that `copy_`, copies.
-_MOVED, _SOURCE = 0, 1
+_MOVED: Final = 0
+_SOURCE: Final = 1
 #: Substitutes by the identity of the operator, since hashing an operator at every call takes time.
 _substitutes = {id(operator): function for operator, function in SUBSTITUTES.items()}
 #: Index of the output that stays on the CPU.
@@ -114,7 +116,8 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             failed = error
     if _inside.composite and not call.overload.is_view and call.overload.packet not in _TAKE_CONJUGATES:
         call.resolve(lambda view: run(_CLONE, (view,), {}))
-        args, kwargs = call.args, call.kwargs
+        args = call.args
+        kwargs = call.kwargs
     node = current_node()
     recorder = Syncs.active
     if node is not None and call.overload.packet in _IN_PLACE and (in_place := _in_place(call.overload, node)):
@@ -214,7 +217,9 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
 
 def _compute(call: OperatorCall) -> tuple[Any, int | None]:
     """The results on the CPU, and the number of the virtual GPU that they are on; None if they go to the host."""
-    overload, args, kwargs = call.overload, call.args, call.kwargs
+    overload = call.overload
+    args = call.args
+    kwargs = call.kwargs
     inner_args = _insides(args)
     inner_kwargs = dict(zip(kwargs, _insides(tuple(kwargs.values())), strict=True)) if kwargs else {}
     gpu: int | None
@@ -272,7 +277,10 @@ def _insides(values: Sequence[Any]) -> list[Any]:
 
 def _wrap_results(call: OperatorCall, result: Any, gpu: int | None) -> Any:
     """Return in-place and `out=` arguments themselves, and wrap new results unless they are on the host."""
-    overload, args, kwargs, virtual = call.overload, call.args, call.kwargs, call.virtual
+    overload = call.overload
+    args = call.args
+    kwargs = call.kwargs
+    virtual = call.virtual
     returns = overload.given_back
     if not returns:
         _refresh_written(overload, args, kwargs)

@@ -41,9 +41,13 @@ class Failed(NamedTuple):
         """The guard as predictions hold it, with no recompilation counted yet; the arguments are the function's."""
         figures = _figures(self)
         guard = self.guard
-        file, line, code = function_file, function_line, None
+        file = function_file
+        line = function_line
+        code = None
         if isinstance(guard, Guard) and guard.file is not None and guard.line is not None:
-            file, line, code = guard.file, guard.line, guard.code
+            file = guard.file
+            line = guard.line
+            code = guard.code
         return Recompiled(
             file=file,
             line=line,
@@ -89,7 +93,8 @@ def _figures(failed: Failed) -> _Figures:
     if guard.kind in CONTAINS:
         return _Figures("other", f"{guard.key!r} in {guard.name}", None, _text(value), _text(other))
     if guard.kind in LENGTHS:
-        (of_type, length), (now_of_type, now) = value, other if isinstance(other, tuple) else (other, MISSING)
+        of_type, length = value
+        now_of_type, now = other if isinstance(other, tuple) else (other, MISSING)
         if of_type != now_of_type:
             return _Figures("type", guard.name, None, _text(of_type), _text(now_of_type))
         return _Figures("length", guard.name, None, _text(length), _text(now))

@@ -71,7 +71,8 @@ class FakeState:
     """
 
     def __init__(self, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> None:
-        self._mode, self._fakes = mode, fakes
+        self._mode = mode
+        self._fakes = fakes
         #: The objects that have been visited, by identity. They stay alive, so that no other object gets an identity.
         self._seen: dict[int, Any] = {}
 
@@ -114,7 +115,8 @@ class FakeState:
             self.faked(value.__self__, depth + 1)
             self.faked(value.__func__, depth + 1)
         elif isinstance(value, partial):
-            args, keywords = self.faked(value.args, depth + 1), self.faked(value.keywords, depth + 1)
+            args = self.faked(value.args, depth + 1)
+            keywords = self.faked(value.keywords, depth + 1)
             state: Any = value
             state.__setstate__((self.faked(value.func, depth + 1), args, keywords, vars(value)))
         elif _may_hold_tensors(type(value)):
@@ -149,7 +151,8 @@ class FakeState:
                 attributes[name] = self.faked(value, depth + 1)
 
     def _optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        mode, fakes = self._mode, self._fakes
+        mode = self._mode
+        fakes = self._fakes
         for group in optimizer.param_groups:
             self._seen.update((id(value), value) for value in (*group["params"], *group.values()))
             group["params"] = [_fake_with_gradient(parameter, mode, fakes) for parameter in group["params"]]

@@ -57,11 +57,11 @@ def _only_passes_on(error: BaseException) -> bool:
     has a stand-in.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    ours = max(number for number, frame in enumerate(frames) if _file(frame).startswith(_OURS))
-    if ours + 1 == len(frames):
+    innermost = max(number for number, frame in enumerate(frames) if _file(frame).startswith(_OURS))
+    if innermost + 1 == len(frames):
         return False
-    called = frames[ours + 1]
-    stands_in = any(getattr(value, "__code__", None) is called.f_code for value in frames[ours].f_locals.values())
+    called = frames[innermost + 1]
+    stands_in = any(getattr(value, "__code__", None) is called.f_code for value in frames[innermost].f_locals.values())
     return stands_in and not any(_of_the_device(value) for value in called.f_locals.values())
 
 
@@ -79,8 +79,8 @@ def _file(frame: FrameType) -> str:
 
 def _called(frames: Iterable[FrameType]) -> Mapping[str, Any] | None:
     """The variables of the first of the frames that calls a function of PyTorch for the program."""
-    ours = (frame for frame in frames if _file(frame).startswith(_OURS) and frame.f_code.co_name in _CALLS)
-    variables = next((frame.f_locals for frame in ours), None)
+    calling = (frame for frame in frames if _file(frame).startswith(_OURS) and frame.f_code.co_name in _CALLS)
+    variables = next((frame.f_locals for frame in calling), None)
     if variables is not None and "func" not in variables:
         return {**variables, "func": variables["overload"].func}
     return variables

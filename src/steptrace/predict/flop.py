@@ -49,10 +49,10 @@ def without_device(value: Any) -> Any:
     return getattr(value, "_inner", value) if isinstance(value, Tensor) else value
 
 
-def _flop_of_layers(each: int, input: Tensor, weights: Sequence[Tensor], *_: Any, **__: Any) -> int:
-    """A recurrent layer does `each` operations per value of its matrices and row of its input."""
+def _flop_of_layers(factor: int, input: Tensor, weights: Sequence[Tensor], *_: Any, **__: Any) -> int:
+    """A recurrent layer does `factor` operations per value of its matrices and row of its input."""
     rows = input.numel() // input.shape[-1]
-    return each * rows * sum(weight.numel() for weight in weights if weight.dim() == 2)
+    return factor * rows * sum(weight.numel() for weight in weights if weight.dim() == 2)
 
 
 def _flop_of_convolution_backward(gradient: Tensor, images: Tensor, weight: Tensor, *more: Any, **_: Any) -> int:
@@ -60,7 +60,8 @@ def _flop_of_convolution_backward(gradient: Tensor, images: Tensor, weight: Tens
 
     PyTorch's own formula counts the gradient of the weight of a grouped convolution `groups` times.
     """
-    transposed, computed = bool(more[4]), more[7]
+    transposed = bool(more[4])
+    computed = more[7]
     positions = math.prod((images if transposed else gradient).shape[2:])
     forward: int = 2 * images.shape[0] * positions * math.prod(weight.shape)
     return forward * (bool(computed[0]) + bool(computed[1]))

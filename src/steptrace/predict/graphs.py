@@ -111,7 +111,8 @@ class _Held:
     """The memory that a graph keeps for the tensors which its program has let go: their places are in the graph."""
 
     def __init__(self, memory: Allocator) -> None:
-        self._memory, self._bytes = memory, 0
+        self._memory = memory
+        self._bytes = 0
         self._peak_before = memory.peak
         memory.reset_peak()
 

@@ -24,9 +24,12 @@ CONSTANT: Final = "CONSTANT_MATCH"
 _CONSTANTS: Final = (CONSTANT, "EQUALS_MATCH")
 _IDENTITIES: Final = ("ID_MATCH", "FUNCTION_MATCH", "BUILTIN_MATCH", "CLASS_MATCH")
 CONTAINS: Final = ("DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS")
-TENSOR, TYPE, _CLOSURE, KEYS, PRESENT, SAME = (
-    "TENSOR_MATCH", "TYPE_MATCH", "CLOSURE_MATCH", "DICT_KEYS_MATCH", "NOT_NONE_MATCH", "DUPLICATE_INPUT",
-)  # fmt: skip
+TENSOR: Final = "TENSOR_MATCH"
+TYPE: Final = "TYPE_MATCH"
+_CLOSURE: Final = "CLOSURE_MATCH"
+KEYS: Final = "DICT_KEYS_MATCH"
+PRESENT: Final = "NOT_NONE_MATCH"
+SAME: Final = "DUPLICATE_INPUT"
 _COMPARED: Final = frozenset(
     (*LENGTHS, *_CONSTANTS, *_IDENTITIES, *CONTAINS, TENSOR, TYPE, _CLOSURE, KEYS, PRESENT, SAME)
 )
@@ -34,7 +37,8 @@ _COMPARED: Final = frozenset(
 SHAPES: Final = "SHAPE_ENV"
 ALIASES: Final = "aliases"
 #: Beginnings of the names of objects that a program can change: arguments and closures, and its own globals.
-_LOCAL, _GLOBAL = "L[", "G["
+_LOCAL: Final = "L["
+_GLOBAL: Final = "G["
 #: Names that Dynamo makes up for modules of PyTorch.
 _MADE_UP: Final = "__"
 #: Attributes with the dimensions of a tensor that `mark_dynamic` marks.
@@ -118,7 +122,7 @@ def _key(guard: Any) -> Any:
 
 def _place(stack: Iterable[traceback.FrameSummary]) -> tuple[str | None, int | None, str | None]:
     """File, number and text of the innermost line of the program."""
-    frame = next((one for one in reversed(list(stack)) if not one.filename.startswith(LOOK_PAST)), None)
+    frame = next((line for line in reversed(list(stack)) if not line.filename.startswith(LOOK_PAST)), None)
     return (None, None, None) if frame is None else (trace_file_name(frame.filename), frame.lineno, frame.line)
 
 
@@ -161,11 +165,11 @@ def scope_of(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sco
     code: CodeType = function.__code__
     bound |= dict(zip(code.co_freevars, map(_content, function.__closure__ or ()), strict=False))
     try:
-        given = inspect.signature(function).bind(*(() if owner is None else (owner,)), *args, **kwargs)
+        arguments = inspect.signature(function).bind(*(() if owner is None else (owner,)), *args, **kwargs)
     except (TypeError, ValueError):
         return Scope(bound, function.__globals__)
-    given.apply_defaults()
-    return Scope({**bound, **given.arguments}, function.__globals__)
+    arguments.apply_defaults()
+    return Scope({**bound, **arguments.arguments}, function.__globals__)
 
 
 def _content(cell: Any) -> Any:

@@ -50,7 +50,8 @@ _COMPARED_BY_VALUE: Final = (*_PLAIN, tuple)
 #: Chosen freely: each time takes seconds.
 _MOST_IN_VAIN: Final = 3
 #: Places of the compiled function, and of the object whose method it is, among the arguments of a call.
-TARGET, OWNER = -1, -2
+TARGET: Final = -1
+OWNER: Final = -2
 #: A compiled function, and the arguments of its call by position and by name.
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
@@ -93,7 +94,7 @@ class Reference(NamedTuple):
             return cls(parts=parts, container=dict)
         return cls(identity=id(value))
 
-    def found(self, objects: Mapping[int, Any], leaves: Mapping[int, Any], names: Mapping[str, Any]) -> Any:
+    def object_of(self, objects: Mapping[int, Any], leaves: Mapping[int, Any], names: Mapping[str, Any]) -> Any:
         """The object, among those of this process by identity, and the call's arguments by their place and name."""
         if self.name is not None:
             return names.get(self.name, MISSING)
@@ -101,7 +102,7 @@ class Reference(NamedTuple):
             return leaves.get(self.argument, MISSING)
         if self.container is None:
             return objects.get(self.identity or 0, MISSING)
-        parts = {key: part.found(objects, leaves, names) for key, part in self.parts}
+        parts = {key: part.object_of(objects, leaves, names) for key, part in self.parts}
         return parts if self.container is dict else self.container(parts.values())
 
     def identities(self) -> Iterator[int]:
@@ -186,7 +187,7 @@ class Compiled:
             holds = condition.expression.xreplace(numbers)
             if holds in (False, sympy_false()):
                 symbols = condition.expression.free_symbols
-                source = next(one.sources[0] for one in self.sizes.symbols if one.symbol in symbols)
+                source = next(size.sources[0] for size in self.sizes.symbols if size.symbol in symbols)
                 return self._failed_size(source, condition.text, now, condition)
         return None
 
@@ -206,13 +207,14 @@ class Compiled:
         self, source: str, text: str, now: Mapping[Guard | str, Any], condition: Condition | None = None
     ) -> Failed:
         """A condition on a size that does not hold, as a guard on its tensor."""
-        found = messages.DYNAMO_SIZE.find(source)
-        name = source if found is None else found["tensor"]
-        dimension = None if found is None else int(found["dimension"])
+        match = messages.DYNAMO_SIZE.find(source)
+        name = source if match is None else match["tensor"]
+        dimension = None if match is None else int(match["dimension"])
         of_tensor = next((guard for guard in now if isinstance(guard, Guard) and guard.name == name), None)
         file, line, code = (None,) * 3 if of_tensor is None else (of_tensor.file, of_tensor.line, of_tensor.code)
         if condition is not None and condition.file is not None and (file or "").endswith(condition.file):
-            line, code = condition.line, condition.code
+            line = condition.line
+            code = condition.code
         return Failed(Guard(SHAPES, text, False, file, line, code), None, None, dimension)
 
 
@@ -305,12 +307,12 @@ class CompiledKinds:
             frames: the functions of it; empty if that is not known.
             compiled: by place among them, those that were compiled for it, with the guard that has failed.
         """
-        wanted = {one for frame in frames for local in frame.locals.values() for one in local.identities()}
+        wanted = {identity for frame in frames for local in frame.locals.values() for identity in local.identities()}
         if wanted:
-            for one in gc.get_objects():
-                if id(one) in wanted:
+            for value in gc.get_objects():
+                if id(value) in wanted:
                     with suppress(TypeError):  # it cannot be referred to weakly
-                        self._objects[id(one)] = one
+                        self._objects[id(value)] = value
         parts = []
         hides = False
         for frame in frames:
@@ -359,17 +361,17 @@ class CompiledKinds:
         leaves |= {TARGET: target, OWNER: getattr(target, "__self__", None)}
         scope = scope_of(target, args, kwargs)
         names = scope.arguments
-        found = {name: reference.found(self._objects, leaves, names) for name, reference in frame.locals.items()}
-        known = {name: value for name, value in found.items() if value is not MISSING}
+        values = {name: reference.object_of(self._objects, leaves, names) for name, reference in frame.locals.items()}
+        known = {name: value for name, value in values.items() if value is not MISSING}
         if (frame.file, frame.line) == (self.file, self.line):
             return Scope({**known, **scope.arguments}, scope.globals)
         module = sys.modules.get(frame.module)
         return Scope(known, {} if module is None else vars(module))
 
     def _note(self, failed: "Failed", compiled: Frame) -> None:
-        found = failed.recompiled(function=compiled.function, function_file=compiled.file, function_line=compiled.line)
-        key = found.kind, found.value, found.dimension, found.file, found.line
-        known = self.recompilations.get(key, found)
+        first = failed.recompiled(function=compiled.function, function_file=compiled.file, function_line=compiled.line)
+        key = first.kind, first.value, first.dimension, first.file, first.line
+        known = self.recompilations.get(key, first)
         self.recompilations[key] = replace(known, recompilations=known.recompilations + 1)
 
 

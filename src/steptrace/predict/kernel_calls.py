@@ -34,7 +34,8 @@ ASSUMED_VALUE: Final = 1
 def flex_calls(tensors: Sequence[Tensor], share: float) -> tuple[OperatorCalls, OperatorCalls]:
     """The kernels of `flex_attention`, forward and backward, as a flash attention's with this share of its products."""
     query, key, value = tensors
-    inputs, outputs = tensor_specs(tensors), tensor_specs([query])
+    inputs = tensor_specs(tensors)
+    outputs = tensor_specs([query])
     batch, heads, length, width = map(int, query.shape)
     flop = int(2 * batch * heads * length * int(key.shape[2]) * (width + int(value.shape[3])) * share)
     forward = _call(_FLASH, inputs, outputs, flop=flop, arguments={})
@@ -56,7 +57,8 @@ def _with_number(value: Any) -> Any:
         return number_of(value)
     if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
         return value
-    sizes, strides = tuple(value.shape), tuple(value.stride())
+    sizes = tuple(value.shape)
+    strides = tuple(value.stride())
     if not any(isinstance(size, torch.SymInt) for size in (*sizes, *strides)):
         return value
     numbers = [[number_of(size) for size in dimensions] for dimensions in (sizes, strides)]

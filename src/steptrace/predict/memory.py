@@ -31,7 +31,11 @@ class Allocator:
     """
 
     def __init__(self) -> None:
-        self.live = self.peak = self.program_peak = self.reserved = self.program_reserved_peak = 0
+        self.live = 0
+        self.peak = 0
+        self.program_peak = 0
+        self.reserved = 0
+        self.program_reserved_peak = 0
 
     def allocate(self, nbytes: int) -> None:
         """Count a new block."""
@@ -53,7 +57,8 @@ class Allocator:
 
     def reset_program_peak(self) -> None:
         """Reset the peaks that the program can read, as `torch.cuda.reset_peak_memory_stats` does."""
-        self.program_peak, self.program_reserved_peak = self.live, self.reserved
+        self.program_peak = self.live
+        self.program_reserved_peak = self.reserved
 
     def give_back(self) -> None:
         """Return what no tensor needs to the device, as `torch.cuda.empty_cache` does."""

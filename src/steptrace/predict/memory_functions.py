@@ -70,8 +70,8 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         """Copy a storage into another one. Either may be on a GPU."""
         to_gpu, from_gpu = (isinstance(storage, VirtualStorage) for storage in (self, source))
         if to_gpu is not from_gpu and self.nbytes() and not non_blocking:
-            where = "device" if to_gpu else "host"
-            host_waits("h2d_copy" if to_gpu else "d2h_copy", f"a blocking copy to the {where}")
+            target = "device" if to_gpu else "host"
+            host_waits("h2d_copy" if to_gpu else "d2h_copy", f"a blocking copy to the {target}")
         copied = copy(self, source, non_blocking)
         _copied_whole(self, source)
         return copied
@@ -126,7 +126,8 @@ def _copied_whole(target: Any, source: Any) -> None:
     """Record a copy of a storage between host and GPU as one of its bytes."""
     if Syncs.active is None or any(getattr(storage, "gpu", None) for storage in (source, target)):
         return
-    source_bytes, target_bytes = _bytes_of(source), _bytes_of(target)
+    source_bytes = _bytes_of(source)
+    target_bytes = _bytes_of(target)
     virtual = [source_bytes] if is_virtual(source_bytes) else []
     Syncs.active.ran(overload_of(aten("_to_copy")), ((source_bytes,), {}), virtual, target_bytes, None)
 

@@ -68,7 +68,8 @@ def _while_loop(
 def _scan(
     combine: _Function, first: Sequence[Any], rows: Sequence[Tensor], additional_inputs: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
-    carried, results = tuple(first), []
+    carried = tuple(first)
+    results = []
     for row in zip(*rows, strict=True):
         values = tuple(combine(*carried, *row, *additional_inputs))
         carried, result = values[: len(carried)], values[len(carried) :]
@@ -81,12 +82,14 @@ def _associative_scan(combine: _Function, rows: Sequence[Tensor], additional_inp
 
     PyTorch passes a partial function; its keyword `spec` is the form of the rows, which Dynamo gives to the result.
     """
-    values, apart = tuple(rows), 1
-    while apart < len(values[0]):
-        before, after = [value[:-apart] for value in values], [value[apart:] for value in values]
+    values = tuple(rows)
+    distance = 1
+    while distance < len(values[0]):
+        before = [value[:-distance] for value in values]
+        after = [value[distance:] for value in values]
         combined = pytree.tree_leaves(combine(*before, *after, *additional_inputs))
-        values = tuple(torch.cat((value[:apart], part)) for value, part in zip(values, combined, strict=True))
-        apart *= 2
+        values = tuple(torch.cat((value[:distance], part)) for value, part in zip(values, combined, strict=True))
+        distance *= 2
     spec = getattr(combine, "keywords", {}).get("spec")
     return values if spec is None else pytree.tree_unflatten(values, spec)
 
@@ -140,8 +143,8 @@ def _making(make: Callable[..., Tensor]) -> Callable[..., Any]:
         is_lazy = issubclass(cls, _LAZY) and is_virtual(data)
         if is_virtual(data) and not is_lazy:
             with functions_off():
-                made = data.detach().as_subclass(cls)
-                return made.requires_grad_(bool(args[0] if args else kwargs.get("require_grad", False)))
+                view = data.detach().as_subclass(cls)
+                return view.requires_grad_(bool(args[0] if args else kwargs.get("require_grad", False)))
         parameter: Any = make(cls, torch.empty_like(data, device="cpu") if is_lazy else data, *args, **kwargs)
         if is_lazy:
             parameter._device = data.device

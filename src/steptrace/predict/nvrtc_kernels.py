@@ -36,15 +36,16 @@ def _compile(kernel_source: str, kernel_name: str, *_: Any, **__: Any) -> "_Kern
 def _parameters(source: str, name: str) -> Sequence[str]:
     """The text of each parameter of a kernel; none where the source does not define it."""
     without_comments = re.sub(r"/\*.*?\*/|//[^\n]*", " ", source, flags=re.DOTALL)
-    found = re.search(rf"\b{re.escape(name)}\s*\(([^)]*)\)", without_comments)
-    return () if found is None else found[1].split(",")
+    definition = re.search(rf"\b{re.escape(name)}\s*\(([^)]*)\)", without_comments)
+    return () if definition is None else definition[1].split(",")
 
 
 class _Kernel:
     """A kernel after its compilation, which a program launches by a call."""
 
     def __init__(self, name: str, parameters: Sequence[str]) -> None:
-        self._name, self._parameters = name, parameters
+        self._name = name
+        self._parameters = parameters
         self._max_shared_mem_bytes = 0
 
     def set_shared_memory_config(self, shared_mem_bytes: int) -> None:

@@ -97,7 +97,8 @@ def place_of(call: OperatorCall) -> Place:
     Raises:
         RuntimeError: CUDA does not take these tensors together.
     """
-    overload, args = call.overload, call.args
+    overload = call.overload
+    args = call.args
     if not call.virtual and not (overload.takes_device and _names_virtual(args, call.kwargs)):
         return Place.HOST
     if overload.is_composite:

@@ -29,21 +29,26 @@ class OwnKernel(NamedTuple):
 #: Shape, strides and type of a tensor.
 _Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 _Arguments = tuple[tuple[str, Any], ...]
-#: The key of calls that are counted together: operator, inputs, outputs, the host's tensor, arguments,
-#: operations, declared cost, phase, file, line, whether a CUDA graph launches it.
-_Key = tuple[
-    "Overload | OwnKernel",
-    tuple[_Spec, ...],
-    tuple[_Spec, ...],
-    _Spec | None,
-    _Arguments,
-    int,
-    DeclaredCost | None,
-    str,
-    str | None,
-    int | None,
-    bool,
-]
+
+
+class _CallKey(NamedTuple):
+    """Calls with the same key are counted together.
+
+    `host` is the tensor on the host that a copy reads or writes.
+    """
+
+    overload: "Overload | OwnKernel"
+    inputs: tuple[_Spec, ...]
+    outputs: tuple[_Spec, ...]
+    host: _Spec | None = None
+    arguments: _Arguments = ()
+    flop: int = 0
+    cost: DeclaredCost | None = None
+    phase: str = ""
+    file: str | None = None
+    line: int | None = None
+    in_graph: bool = False
+
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
 _FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
@@ -53,8 +58,8 @@ class OperatorLog:
     """Operators on the virtual GPU, alike calls counted together, and the order of calls and syncs."""
 
     def __init__(self) -> None:
-        self._calls: Counter[_Key] = Counter()
-        self._places: dict[_Key, int] = {}
+        self._calls: Counter[_CallKey] = Counter()
+        self._places: dict[_CallKey, int] = {}
         self._queue: list[int] = []
         #: The same with calls of compiled code in place of the operators in them; the calls that it has.
         self._compiled_queue: list[int] = []
@@ -97,7 +102,8 @@ class OperatorLog:
             if overload.packet in _FLOP_OF_SHAPES and shapes in self._flop:
                 flop = self._flop[shapes]
             else:
-                flop = self._flop[shapes] = counted_flop(overload.flop, args, kwargs, result)
+                flop = counted_flop(overload.flop, args, kwargs, result)
+                self._flop[shapes] = flop
         arguments: _Arguments = ()
         if overload.recorded:
             bound = overload.bind(args, kwargs)
@@ -109,7 +115,8 @@ class OperatorLog:
         if overload.packet in INDEXING:
             arguments += _of_host(args)
         cost = declared_cost(overload, args, kwargs)
-        self._count((overload, inputs, outputs, host, arguments, flop, cost, phase, file, line, in_graph), compiled)
+        key = _CallKey(overload, inputs, outputs, host, arguments, flop, cost, phase, file, line, in_graph)
+        self._count(key, compiled)
 
     def add_kernel(  # noqa: PLR0913
         self,
@@ -123,12 +130,13 @@ class OperatorLog:
     ) -> None:
         """Count the launch of a kernel of the program's own: its name, and the tensors that it reads and writes."""
         file, line = (None, None) if site is None else (site.file, site.line)
-        inputs, outputs = (tuple(_specs_of(tensor._inner for tensor in some)) for some in (read, written))  # type: ignore[attr-defined]
+        inputs = tuple(_specs_of(tensor._inner for tensor in read))  # type: ignore[attr-defined]
+        outputs = tuple(_specs_of(tensor._inner for tensor in written))  # type: ignore[attr-defined]
         kernel = OwnKernel(f"{OWN_KERNELS}.{name}")
-        self._count((kernel, inputs, outputs, None, (), 0, None, phase, file, line, in_graph), compiled)
+        key = _CallKey(kernel, inputs, outputs, phase=phase, file=file, line=line, in_graph=in_graph)
+        self._count(key, compiled)
 
-    def _count(self, key: _Key, compiled: tuple[int, int | None] | None = None) -> None:
-        overload, flop, cost = key[0], key[5], key[6]
+    def _count(self, key: _CallKey, compiled: tuple[int, int | None] | None = None) -> None:
         self._calls[key] += 1
         place = self._places.setdefault(key, len(self._places))
         self._queue.append(place)
@@ -137,7 +145,7 @@ class OperatorLog:
             self._fused_queue.append(place)
         elif compiled[1] is None:
             self._compiled_queue.append(place)
-            if flop or cost is not None or isinstance(overload, OwnKernel):  # which is fused with nothing
+            if key.flop or key.cost is not None or isinstance(key.overload, OwnKernel):  # it is fused with nothing
                 self._fused_queue.append(place)
         elif compiled[0] not in self._compiled_calls:
             self._compiled_calls.add(compiled[0])
@@ -176,26 +184,25 @@ class OperatorLog:
         names: dict[str | None, str | None] = {None: None}
         calls = []
         for key, count in self._calls.items():
-            overload, inputs, outputs, host, arguments, flop, cost, phase, file, line, in_graph = key
-            if file is not None and file not in names:
-                names[file] = trace_file_name(file)
+            if key.file is not None and key.file not in names:
+                names[key.file] = trace_file_name(key.file)
             calls.append(
                 OperatorCalls(
-                    name=str(overload.func),
-                    inputs=tuple(map(_written, inputs)),
-                    outputs=tuple(map(_written, outputs)),
-                    is_view=overload.is_view,
-                    flop=flop,
+                    name=str(key.overload.func),
+                    inputs=tuple(map(_written, key.inputs)),
+                    outputs=tuple(map(_written, key.outputs)),
+                    is_view=key.overload.is_view,
+                    flop=key.flop,
                     calls=count,
-                    phase=phase,
-                    file=names[file],
-                    line=line,
-                    host=host and _written(host),
-                    arguments=dict(arguments),
+                    phase=key.phase,
+                    file=names[key.file],
+                    line=key.line,
+                    host=key.host and _written(key.host),
+                    arguments=dict(key.arguments),
                     torch=release_of(torch.__version__),
                     cuda=_cuda(),
-                    cost=cost,
-                    in_graph=in_graph,
+                    cost=key.cost,
+                    in_graph=key.in_graph,
                 )
             )
         return tuple(calls)

@@ -67,7 +67,8 @@ class Overload:
         self.namespace = func.namespace
         self.name = str(schema.name)
         self.packet = self.name.partition("::")[2]
-        self.is_view, self.is_mutable = bool(func.is_view), bool(schema.is_mutable)
+        self.is_view = bool(func.is_view)
+        self.is_mutable = bool(schema.is_mutable)
         self.aliases = self.is_view or any(argument.alias_info is not None for argument in arguments)
         composed = has_kernel(func.name(), _COMPOSITE)
         self.is_composite = composed and self.packet not in FUSED
@@ -112,7 +113,8 @@ def overload_of(func: Any) -> Overload:
     """The facts of an overload. They are kept by its identity, since its hash is computed in Python."""
     overload = _overloads.get(id(func))
     if overload is None:
-        overload = _overloads[id(func)] = Overload(func)
+        overload = Overload(func)
+        _overloads[id(func)] = overload
     return overload
 
 

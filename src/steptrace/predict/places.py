@@ -126,7 +126,8 @@ def region_of(node: object) -> object:
 
 def _line_of_stack(stack: Stack) -> SourceLine | None:
     """The innermost line of a stack; of Python's own modules none that only passes work on between threads."""
-    line, begun = stack.innermost, started_at.stack
+    line = stack.innermost
+    begun = started_at.stack
     if begun is None or line is None or not is_python_s_own(line.file):
         return line
     return stack.program if stack is begun or stack.program is not None else None
@@ -205,5 +206,6 @@ def _kind(site: SourceLine) -> int:
 
 def _site_of(frame: FrameType) -> SourceLine:
     code = frame.f_code
-    site = _sites[id(code), frame.f_lasti] = SourceLine(code.co_filename, frame.f_lineno, code.co_name)
+    site = SourceLine(code.co_filename, frame.f_lineno, code.co_name)
+    _sites[id(code), frame.f_lasti] = site
     return site

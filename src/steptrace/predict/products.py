@@ -52,7 +52,8 @@ def _of_product(
             return torch.zeros_like(values)
     else:
         if not keepdim:
-            gradient, product = gradient.unsqueeze(dim), product.unsqueeze(dim)
+            gradient = gradient.unsqueeze(dim)
+            product = product.unsqueeze(dim)
         zeros = int((values == 0).sum(dim, keepdim=True).sum().item())
     if not zeros:
         return gradient * (product / values).conj()
@@ -88,7 +89,9 @@ def _differentiated(product: Callable[..., Tensor], formula: Callable[..., Tenso
         if not recorded or _TRANSFORMS():
             return product(input, *args, **options)
         result: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
-            input, lambda values: product(values, *args, **options), lambda *each: formula(*each, *args, **options)
+            input,
+            lambda values: product(values, *args, **options),
+            lambda *tensors: formula(*tensors, *args, **options),
         )
         return result
 

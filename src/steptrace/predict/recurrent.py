@@ -113,7 +113,8 @@ def _lstm_cell_backward(
 
 
 def _of_gru(input: Tensor, hidden: Tensor, hx: Tensor) -> tuple[Tensor]:
-    (ri, zi, ni), (rh, zh, nh) = input.chunk(3, dim=1), hidden.chunk(3, dim=1)
+    ri, zi, ni = input.chunk(3, dim=1)
+    rh, zh, nh = hidden.chunk(3, dim=1)
     n = (ni + (ri + rh).sigmoid() * nh).tanh()
     return (n + (zi + zh).sigmoid() * (hx - n),)
 
@@ -131,7 +132,8 @@ def _gru_cell(
 def _gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: Any) -> tuple[Tensor | None, ...]:
     size = workspace.shape[1] // 5
     gates, ni, nh, hx = workspace.tensor_split((2 * size, 3 * size, 4 * size), dim=1)
-    input, hidden = torch.cat((gates, ni), dim=1), torch.cat((torch.zeros_like(gates), nh), dim=1)
+    input = torch.cat((gates, ni), dim=1)
+    hidden = torch.cat((torch.zeros_like(gates), nh), dim=1)
     of_input, of_hidden, of_hx = gradients(_of_gru, (input, hidden, hx), (grad_hy,))
     d_b_ih, d_b_hh = (of_input.sum(0), of_hidden.sum(0)) if has_bias else (None, None)
     return of_input, of_hidden, of_hx, d_b_ih, d_b_hh

@@ -114,7 +114,8 @@ def predict_syncs(
         backend.ensure_registered()
         substitutes.ensure_registered()
         autocast.ensure_registered()
-        recorder.rules, recorder.modes = SyncRules(rules), _modes
+        recorder.rules = SyncRules(rules)
+        recorder.modes = _modes
         for row in missing("predict", "ranks"):
             recorder.lacks(*losses_of([row]))
         # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
@@ -145,7 +146,8 @@ def _modes() -> Iterator[None]:
 @contextmanager
 def _stacks_with_nodes(recorder: Syncs) -> Iterator[Replacements]:
     """Anomaly mode stays on, to keep the forward stack with every node; the program decides on its check for NaN."""
-    put, before = torch.set_anomaly_enabled, (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
+    put = torch.set_anomaly_enabled
+    before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     asked = list(before)
 
     def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's own
@@ -170,7 +172,8 @@ def _stacks_with_nodes(recorder: Syncs) -> Iterator[Replacements]:
 @contextmanager
 def _default_device() -> Iterator[Replacements]:
     """Let set_default_device("cuda") mean the virtual device, and forget it afterwards."""
-    put, get = torch.set_default_device, torch.get_default_device
+    put = torch.set_default_device
+    get = torch.get_default_device
 
     def named() -> torch.device:
         return backend.cuda_device(get().index) if get().type == backend.DEVICE_TYPE else get()
@@ -217,7 +220,8 @@ def _parameters_kept(_recorder: Syncs) -> Iterator[Replacements]:
 @contextmanager
 def _copies_shown(_recorder: Syncs) -> Iterator[Replacements]:
     """torch.tensor(..., device=) shows its copy to the device as an operator."""
-    asked, put = private("torch._C._only_lift_cpu_tensors"), private("torch._C._set_only_lift_cpu_tensors")
+    asked = private("torch._C._only_lift_cpu_tensors")
+    put = private("torch._C._set_only_lift_cpu_tensors")
     if asked is None or put is None:
         yield {}
         return
@@ -261,7 +265,8 @@ def _marks_forgotten(_recorder: Syncs) -> Iterator[Replacements]:
 def _labels(recorder: Syncs) -> Replacements:
     """Let record_function tell the recorder which block is running."""
     owner = torch.autograd.profiler.record_function
-    enter, leave = owner.__enter__, owner.__exit__
+    enter = owner.__enter__
+    leave = owner.__exit__
 
     def entering(self: Any) -> Any:
         if not self.name.startswith(_PROFILER_STEP):
@@ -316,7 +321,8 @@ def _warnings_at_lines() -> Replacements:
             return
         site = running_line() if message.filename.startswith(_OURS) else None
         if site is not None:
-            message.filename, message.lineno = site.file, site.line
+            message.filename = site.file
+            message.lineno = site.line
         show(message)
 
     return {(warnings, "_showwarnmsg"): show_at_program_s_line}

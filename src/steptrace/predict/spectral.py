@@ -90,7 +90,8 @@ def _to_real(values: Tensor, axes: _Axes, norm: str | None, *, forward: bool, se
     if forward:
         if several and len(dims) > 1:
             values = _C2C(values, dims[:-1], code, True)
-        values, dims = values.conj(), dims[-1:]
+        values = values.conj()
+        dims = dims[-1:]
     result: Tensor = _C2R(values, dims, code, axes.last)
     return result
 

@@ -30,7 +30,8 @@ def set_data(tensor: Any, data: Any) -> None:
     """`tensor.data = data`, where either lies on the virtual device."""
     if is_virtual(tensor) is is_virtual(data) and tensor.is_inference() is data.is_inference():
         SET_DATA(tensor, data)  # which may refuse
-        tensor._inner, tensor.gpu = data._inner.detach(), data.gpu
+        tensor._inner = data._inner.detach()
+        tensor.gpu = data.gpu
         return
     # Outside of inference mode its tensors cannot require gradients.
     with functions_off(), torch.inference_mode(data.is_inference()):
@@ -74,19 +75,22 @@ def _take(tensor: Any, content: Any) -> None:
     """
     if _is_held_by_cpp(tensor):
         raise RuntimeError("a graph or a scripted module holds the tensor, so that its content cannot be exchanged")
-    kind, noted, gradient = known_class(tensor), attributes_of_program(tensor), tensor.grad
-    hooks = {name: found for name in _HOOKS if (found := getattr(tensor, name, None)) is not None}
+    kind = known_class(tensor)
+    attributes = attributes_of_program(tensor)
+    gradient = tensor.grad
+    hooks = {name: hook for name in _HOOKS if (hook := getattr(tensor, name, None)) is not None}
     needs_gradient = tensor.requires_grad
     content = content.detach().as_subclass(Tensor if kind is nn.Parameter else kind)
     content = nn.Parameter(content, needs_gradient) if kind is nn.Parameter else content.requires_grad_(needs_gradient)
     if gradient is not None and gradient.shape == content.shape:
         content.grad = gradient.to(content.device, content.dtype)
     _EXCHANGE(tensor, content)
-    noted.pop(_IS_PARAMETER, None)
+    attributes.pop(_IS_PARAMETER, None)
     hidden.take(tensor)
     tensor.__class__ = type(content)
-    tensor.__dict__ = {**vars(content), **noted}
+    tensor.__dict__ = {**vars(content), **attributes}
     if is_virtual(content):
-        tensor._inner, tensor.gpu = content._inner, content.gpu
-    for name, found in hooks.items():
-        setattr(tensor, name, found)  # lets C++ know of them again
+        tensor._inner = content._inner
+        tensor.gpu = content.gpu
+    for name, hook in hooks.items():
+        setattr(tensor, name, hook)  # lets C++ know of them again

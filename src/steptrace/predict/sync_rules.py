@@ -277,7 +277,8 @@ def _sorter(call: Call) -> int:
 
 
 def _equal(call: Call) -> int:
-    a, b = call["self"], call["other"]
+    a = call["self"]
+    b = call["other"]
     return int(a.shape == b.shape and a.numel() > 0 and not is_same_memory(unwrap(a), unwrap(b)))
 
 
@@ -377,8 +378,8 @@ RULES: tuple[SyncRule, ...] = (
     SyncRule("fake_quantize_per_channel_affine_cachemask", "d2h_copy", 2, _QUANTIZED, _ZERO_POINTS),
     SyncRule("_fused_moving_avg_obs_fq_helper", "d2h_copy", _rows_observed, _QUANTIZED, _ZERO_POINTS),
     *(
-        SyncRule(f"_fake_quantize_learnable_per_{each}_affine{backward}", "d2h_copy", 2, _QUANTIZED, reason)
-        for each, reason in (("tensor", "reads scale and zero point"), ("channel", _ZERO_POINTS))
+        SyncRule(f"_fake_quantize_learnable_per_{part}_affine{backward}", "d2h_copy", 2, _QUANTIZED, reason)
+        for part, reason in (("tensor", "reads scale and zero point"), ("channel", _ZERO_POINTS))
         for backward in ("", "_backward")
     ),
     # Indexing
@@ -454,12 +455,12 @@ class SyncRules:
     def __init__(self, extra: Sequence[SyncRule] = ()) -> None:
         """`extra`: rows that replace those above of the same name."""
         self._rows = _by_operator(RULES) | _by_operator(extra)
-        self._found: dict[Overload, list[SyncRule] | None] = {}
+        self._rows_by_overload: dict[Overload, list[SyncRule] | None] = {}
 
     def rows_of(self, overload: Overload) -> list[SyncRule] | None:
         """The rows of an operator, by its overload or its name; None if the table has none for it."""
-        if overload not in self._found:
+        if overload not in self._rows_by_overload:
             name = overload.packet if overload.namespace == "aten" else overload.name
             by_overload = self._rows.get(f"{name}.{overload_name(overload.func)}")
-            self._found[overload] = by_overload or self._rows.get(name)
-        return self._found[overload]
+            self._rows_by_overload[overload] = by_overload or self._rows.get(name)
+        return self._rows_by_overload[overload]

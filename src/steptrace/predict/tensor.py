@@ -78,7 +78,8 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
             layout=layout if has_strides else torch.strided,
             device=backend.device(gpu),
         )
-        wrapper._inner, wrapper.gpu = inner, gpu
+        wrapper._inner = inner
+        wrapper.gpu = gpu
         # C++ resolves these marks by a copy before it calls an operator that does not know them.
         if _SET_CONJ is not None and inner.is_conj():
             _SET_CONJ(wrapper, True)
@@ -131,7 +132,8 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
         with functions_off():
             view: Any = aten("alias")(self)
         if (kind := _class_on_device(cls)) is not _PlainTensor:
-            inner, gpu = view._inner, view.gpu
+            inner = view._inner
+            gpu = view.gpu
             view.__dict__.clear()
             try:
                 view.__class__ = kind
@@ -139,7 +141,8 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
                 raise cannot_follow(
                     "`as_subclass()` of a tensor on the GPU, to a class with `__slots__`", "call it on the CPU"
                 ) from None
-            view._inner, view.gpu = inner, gpu
+            view._inner = inner
+            view.gpu = gpu
         return view
 
     def data_ptr(self) -> int:
@@ -257,8 +260,8 @@ def _class_on_device(kind: Any) -> Any:
         metaclass = type(type(kind).__name__, (StandsFor, type(kind)), {})
         pickle_as_known(metaclass)
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    apart = {name: hidden_attribute(name) for name in _OURS}
-    return metaclass(kind.__name__, (kind, VirtualTensor), {"stands_for": kind, **names, **apart})
+    ours = {name: hidden_attribute(name) for name in _OURS}
+    return metaclass(kind.__name__, (kind, VirtualTensor), {"stands_for": kind, **names, **ours})
 
 
 #: The attributes of an instance, as Python itself keeps them.
@@ -293,7 +296,8 @@ class _PlainTensor(VirtualTensor):  # type: ignore[metaclass]
 SET_DATA: Any = getattr(TensorBase, "data").__set__  # noqa: B009 - a property of C++'s
 
 # Libraries such as wandb know a tensor by the name of its class.
-_PlainTensor.__name__ = _PlainTensor.__qualname__ = Tensor.__name__
+_PlainTensor.__name__ = Tensor.__name__
+_PlainTensor.__qualname__ = Tensor.__name__
 _PlainTensor.__module__ = Tensor.__module__
 
 

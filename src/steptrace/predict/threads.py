@@ -66,7 +66,8 @@ def following(modes: Callable[[], AbstractContextManager[object]]) -> Iterator[N
 
 def replacements(modes: Callable[[], AbstractContextManager[object]]) -> Replacements:
     """The replacements in Python's threads while a prediction is active; each thread enters `modes` while it runs."""
-    start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+    start = threading.Thread.start
+    bootstrap = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
     make_work = _WorkItem.__init__
     work = _WorkItem.run
     start_new = _thread.start_new_thread
@@ -76,7 +77,8 @@ def replacements(modes: Callable[[], AbstractContextManager[object]]) -> Replace
         if stack is _PLAIN:
             yield
             return
-        before, started_at.stack = started_at.stack, stack
+        before = started_at.stack
+        started_at.stack = stack
         try:
             if _this.follows:
                 yield
@@ -150,7 +152,8 @@ class Helper:
     """A thread other than the training's that operates on the device."""
 
     def __init__(self) -> None:
-        self._ident, self._native_id = threading.get_ident(), threading.get_native_id()
+        self._ident = threading.get_ident()
+        self._native_id = threading.get_native_id()
         #: Whether it works on without waiting for the training; then the training does not wait for it either.
         self.is_free = False
 

@@ -79,7 +79,8 @@ def _launched(kernel: Any, tensors: Mapping[str, Tensor]) -> None:
 class _Compiled:
     """A kernel after its compilation, as programs ask it for its needs, or launch it once more."""
 
-    n_regs, n_spills = 32, 0
+    n_regs = 32
+    n_spills = 0
     metadata: Final = SimpleNamespace(shared=0, num_warps=4, num_stages=3, num_ctas=1, warp_size=_WARP)
 
     def __init__(self, kernel: Any) -> None:
@@ -178,7 +179,8 @@ class _Pointers:
     """Finds in a kernel's source which names derive from which parameters, and which of them it stores through."""
 
     def __init__(self, kernel: Any, callers: frozenset[int]) -> None:
-        self._kernel, self._callers = kernel, callers
+        self._kernel = kernel
+        self._callers = callers
         self._names: dict[str, frozenset[str]] = {name: frozenset({name}) for name in kernel.arg_names}
 
     def written(self, function: ast.FunctionDef) -> frozenset[str]:

@@ -249,7 +249,8 @@ def _guessed(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run where an input has no values, or where a mask is assumed."""
-    name, written = overload.packet, _written(overload, args, kwargs)
+    name = overload.packet
+    written = _written(overload, args, kwargs)
     if name == "_local_scalar_dense":
         _record(overload, "a value that was not computed is read")
         return _fill_of(args[0]) if args[0].is_floating_point() else False if args[0].dtype is torch.bool else 0

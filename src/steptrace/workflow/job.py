@@ -26,7 +26,8 @@ class _Both:
     """A stream that writes to a stream and to a log."""
 
     def __init__(self, stream: TextIO, log: TextIO) -> None:
-        self._stream, self._log = stream, log
+        self._stream = stream
+        self._log = log
 
     def write(self, text: str) -> int:
         """Write to both. Errors of the log, such as a full disk, are ignored."""
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.log.parent.mkdir(parents=True, exist_ok=True)
     with options.log.open("w", buffering=1, encoding="utf-8", errors="replace") as log:
-        sys.stdout, sys.stderr = _Both(sys.stdout, log), _Both(sys.stderr, log)
+        sys.stdout = _Both(sys.stdout, log)
+        sys.stderr = _Both(sys.stderr, log)
         try:
             code = _run(options.command)
             if code == 0:
@@ -63,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+            sys.stdout = sys.__stdout__
+            sys.stderr = sys.__stderr__
     return code
 
 

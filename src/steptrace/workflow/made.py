@@ -124,7 +124,7 @@ def marks(paths: Iterable[str]) -> dict[str, FileMark]:
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            files += sorted(each for each in path.rglob("*") if each.is_file())
+            files += sorted(file for file in path.rglob("*") if file.is_file())
         elif path.is_file():  # pipes are skipped
             files.append(path)
     return {str(file): mark(file) for file in files}
@@ -132,5 +132,6 @@ def marks(paths: Iterable[str]) -> dict[str, FileMark]:
 
 def write_record(task: Task) -> None:
     """Write the record of a task that has just written its outputs."""
-    inputs, outputs = marks(task.inputs), {} if task.parts is not None else marks(task.outputs)
+    inputs = marks(task.inputs)
+    outputs = {} if task.parts is not None else marks(task.outputs)
     write(record_file(task), Made(key=task.key, attempt=task.attempt, inputs=inputs, outputs=outputs))

@@ -120,12 +120,18 @@ class SnakemakePlan:
         return [*lines, f"... and {more} more"] if more > 0 else lines
 
     def _tasks(self) -> Iterator[Task]:
-        for each in self.plan.preparations.values():
-            status = f"{each.folder}/{STATUS_FILE}"
-            yield Task(name=each.folder, key=each.key, outputs=(status,), supervised=True, result=each.result)
+        for preparation in self.plan.preparations.values():
+            yield Task(
+                name=preparation.folder,
+                key=preparation.key,
+                outputs=(f"{preparation.folder}/{STATUS_FILE}",),
+                supervised=True,
+                result=preparation.result,
+            )
         for (study, variant), chosen in self.plan.variants.items():
             needs = tuple(self.plan.preparations[need].folder for need in chosen.needs)
-            key, runs = self.plan.key("training", study, variant), range(self.plan.settings.repeats)
+            key = self.plan.key("training", study, variant)
+            runs = range(self.plan.settings.repeats)
             folders = [f"results/{study}/{variant}/run{repeat}" for repeat in runs]
             for folder in folders:
                 status = f"{folder}/{STATUS_FILE}"

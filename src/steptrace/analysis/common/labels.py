@@ -169,7 +169,7 @@ def _without_marks(trace: Trace) -> Ints:
 
 def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, Ints]:
     labels = trace.labels
-    (ts, end) = start_end(labels)
+    ts, end = start_end(labels)
     thread = labels["thread"].to_numpy()
     threads = len(trace.threads)
     # Only the pairs of label and thread that occur: all of them would be far more than there are events.

@@ -33,8 +33,8 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the files and say what to do next."""
     folder: Path = arguments.folder
-    ours = (file for file in sorted(_FILES.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
-    sources = {file.relative_to(_FILES): file for file in ours}
+    shipped = (file for file in sorted(_FILES.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
+    sources = {file.relative_to(_FILES): file for file in shipped}
     sources[_PROFILE] = ROOT / _PROFILE
     if (folder / _README).exists():  # of the project that the studies are added to
         del sources[_README]

@@ -111,7 +111,8 @@ def _run_own() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
-        sys.modules["sitecustomize"] = module = importlib.util.module_from_spec(spec)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
         spec.loader.exec_module(module)
 
 
