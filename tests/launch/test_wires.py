@@ -13,13 +13,13 @@ from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.documents.prediction import predicted_step
 from steptrace.engine import rank_record
 from steptrace.engine.step_counters import StepBranch
-from steptrace.predict import syncs
+from steptrace.predict import counted_places, prediction
 
 #: The program's side, by the reader's.
 PAIRS: dict[type[Document], type] = {
-    probe.Prediction: syncs.Prediction,
-    probe.CountedPlace: syncs.CountedPlace,
-    probe.Site: syncs.Site,
+    probe.Prediction: prediction.Prediction,
+    probe.CountedPlace: counted_places.CountedPlace,
+    probe.Site: counted_places.Site,
     probe.StepBranch: StepBranch,
     **{getattr(probe, name): kind for name, kind in vars(rank_record).items() if dataclasses.is_dataclass(kind)},
 }
@@ -73,9 +73,9 @@ def test_a_prediction_goes_from_the_program_to_its_readers_and_becomes_a_mean_st
         name="aten.mm.default", inputs=(tensor, tensor), outputs=(tensor,), is_view=False, flop=128, calls=3,
         phase="forward", file="train.py", line=2, arguments={"bias": True},
     )  # fmt: skip
-    followed = syncs.Prediction(
-        total=6, sites=(syncs.Site(**place(), kind="d2h_copy"),),
-        unknown=(syncs.Unknown(**place(op="lib::nms", count=3, by_step=(1, 1, 1))),),
+    followed = prediction.Prediction(
+        total=6, sites=(counted_places.Site(**place(), kind="d2h_copy"),),
+        unknown=(counted_places.Unknown(**place(op="lib::nms", count=3, by_step=(1, 1, 1))),),
         operators_per_section={"loss": 4}, operators=7, operator_calls=(call,), queue=(0, -1, 0, -1, 0, -1),
         by_step=(2, 1, 3), warmup_by_step=(9,), branches=(StepBranch("train.py", 4, 2),),
     )  # fmt: skip

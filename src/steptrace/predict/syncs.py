@@ -28,7 +28,6 @@ from steptrace.predict.pytorch import current_node
 from steptrace.predict.thread_state import ThreadState
 from steptrace.predict.threads import Helper, settle
 from steptrace.torch_names import SYNC_BATCH_NORM
-from steptrace.words.estimate import with_reasons
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,6 +155,7 @@ class Syncs:
         """
         from steptrace.estimate.drawn import FollowedStep  # imports numpy, as nothing here needs before
         from steptrace.estimate.step import estimate_step
+        from steptrace.words.estimate import with_reasons
 
         prediction = Prediction.so_far(self)
         followed = FollowedStep(
