@@ -147,7 +147,7 @@ _JSON: dict[str, tuple[object, str]] = {
 _LINES = {
     "Nsight Systems": b'{"Type":48,"TraceProcessEvent":{"startNs":"1"}}\n{"Type":79,"CudaEvent":{"startNs":"2"}}\n',
     "Nsight Systems, strings": b'{"type":"String","id":"1"}\n{"Type":79,"CudaEvent":{"startNs":"2"}}\n',
-    "JSON Lines": b'{"name":"a","args":{"x":1},"ph":"X","ts":1}\n{"name":"b","args":{},"ph":"X","ts":2}\n',
+    "JSON Lines": b'{"name":"a","args":{"x":1},"ph":"X","ts":1} {"name":"b","args":{},"ph":"X","ts":2}\n',
 }
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from builders import TraceBuilder, training_step
-from steptrace.errors import TraceError
-from steptrace.trace.link import read_trace
+from steptrace.errors import TraceError, TruncatedTraceError
+from steptrace.trace.files import looks_like_trace
+from steptrace.trace.link import link, read_trace
 from steptrace.trace.model import Trace
 from steptrace.trace.read import read_raw
 
@@ -127,22 +128,107 @@ def test_a_rank_may_be_written_as_text(tmp_path: Path, job: Any, rank: int | Non
     assert (trace.rank, trace.meta.world_size) == (rank, ranks)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_utf_16_is_named(tmp_path: Path, encoding: str) -> None:
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_any_unicode_encoding_is_read_with_or_without_a_mark_of_its_byte_order(
+    tmp_path: Path, encoding: str, *, marked: bool, packed: bool, chunk: int
+) -> None:
     path = tmp_path / "trace.json"
-    path.write_bytes("\ufeff".encode(encoding) * (encoding != "utf-16") + _text(_events()).encode(encoding))
-    with pytest.raises(TraceError, match="UTF-16") as caught:
+    events = _events()
+    events[0]["name"] = "größer 🚀"
+    path.write_text(_text(events), encoding="utf-8")
+    expected = _figures(read_trace(path))
+    text = (marked * "\ufeff" + _text(events)).encode(encoding)
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert _figures(link(read_raw(path, chunk=chunk))) == expected
+    assert looks_like_trace(path)
+
+
+def _as_lines(events: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize(
+    "written",
+    [
+        _as_lines,
+        lambda events: _as_lines(events).rstrip("\n"),
+        lambda events: _as_lines(events).replace("\n", "\r\n\r\n"),
+        lambda events: _as_lines(events).replace("\n", ",\n"),
+        lambda events: "// one event a line\n" + _as_lines(events),
+    ],
+)
+def test_one_event_a_line_is_read(tmp_path: Path, written: Any, chunk: int) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(_text(_events()))
+    expected = _figures(read_trace(path))
+    path.write_text(written(_events()))
+    assert _figures(link(read_raw(path, chunk=chunk))) == expected
+
+
+def test_a_last_line_that_was_cut_off_makes_a_truncated_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(_as_lines(_events())[:-20])
+    with pytest.raises(TruncatedTraceError):
+        read_trace(path)
+
+
+def test_lines_that_are_not_all_events_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"schemaVersion": 1}\n' + _as_lines(_events()))
+    with pytest.raises(TraceError) as caught:
         read_trace(path)
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
-def test_wide_text_without_a_mark_of_its_byte_order_is_named(tmp_path: Path, encoding: str, *, packed: bool) -> None:
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize(
+    ("begin", "put_in"),
+    [
+        ("// recorded on Monday\n", ""),
+        ("/* recorded\n on Monday */ ", ""),
+        ("", "// the next event\n"),
+        ("", "/* the next event */"),
+        ("// one\n// two\n", "// three\n/* four */"),
+    ],
+)
+def test_comments_are_passed_over(tmp_path: Path, begin: str, put_in: str, chunk: int) -> None:
     path = tmp_path / "trace.json"
-    text = _text(_events()).encode(encoding)
-    path.write_bytes(gzip.compress(text) if packed else text)
-    with pytest.raises(TraceError, match=f"UTF-{encoding[4:6]}") as caught:
+    events = _events()
+    events[0]["name"] = "https://example.org/*"
+    path.write_text(_text(events))
+    expected = _figures(read_trace(path))
+    text = json.dumps({"schemaVersion": 1, "traceEvents": ["HERE"]})
+    body = (",\n" + put_in).join(map(json.dumps, events))
+    path.write_text(begin + text.replace('["HERE"]', f"[{put_in}{body}{put_in}]") + put_in)
+    assert _figures(link(read_raw(path, chunk=chunk))) == expected
+    inside = json.dumps(events[3]).replace('"cat"', f'{put_in} "cat"')
+    body = ",".join(inside if k == 3 else json.dumps(event) for k, event in enumerate(events))
+    path.write_text(begin + text.replace('"HERE"', body).replace('{"schemaVersion"', f'{{{put_in} "schemaVersion"'))
+    assert _figures(link(read_raw(path, chunk=chunk))) == expected
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize(
+    "empty", ['{"traceEvents": [], ', '{"traceEvents": [ ], "a": 1, "traceEvents": [\n], ', '{"traceEvents": null, ']
+)
+def test_an_empty_list_of_events_before_the_real_one_is_passed_over(tmp_path: Path, empty: str, chunk: int) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(_text(_events()))
+    expected = _figures(read_trace(path))
+    path.write_text(empty + _text(_events()).removeprefix("{"))
+    assert _figures(link(read_raw(path, chunk=chunk))) == expected
+    path.write_text(_text(_events()).removesuffix("}") + ', "traceEvents": []}')
+    assert _figures(link(read_raw(path, chunk=chunk))) == expected
+
+
+def test_two_lists_with_events_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(_text(_events()).removesuffix("}") + ', "traceEvents": [{"ph": "M"}]}')
+    with pytest.raises(TraceError, match="two lists") as caught:
         read_trace(path)
     assert caught.value.next_step
 

@@ -60,6 +60,7 @@ def checks_of(trace: Trace) -> tuple[QualityCheck, ...]:
         checks += [
             *_copies(trace),
             _linked(trace),
+            *_with_operator(trace),
             _clocks(trace),
             _starts(trace),
             _ends(trace),
@@ -124,8 +125,21 @@ def _runtime(trace: Trace) -> QualityCheck:
     """Whether it is known which of the host's calls wait for the GPU."""
     runtimes = sorted(trace.meta.runtimes)
     unknown = [runtime for runtime in runtimes if not is_known_runtime(runtime)]
-    seen = syncs_known(trace)
-    return _check("waiting_calls", int(not seen), 1, warns=not seen, runtimes=runtimes, unknown=unknown)
+    seen, of_trace = syncs_known(trace), trace.meta.records
+    doubtful = not seen or of_trace.waits > 0 or of_trace.no_wait
+    return _check(
+        "waiting_calls",
+        int(doubtful),
+        1,
+        warns=doubtful,
+        runtimes=runtimes,
+        unknown=unknown,
+        missing=of_trace.waits,
+        must_wait=of_trace.must_wait,
+        no_wait=of_trace.no_wait,
+        left_out=[step.index for step in of_trace.left_out] if of_trace.waits else [],
+        measured=seen,
+    )
 
 
 def _communication(trace: Trace) -> list[QualityCheck]:
@@ -156,6 +170,14 @@ def _linked(trace: Trace) -> QualityCheck:
         measured=records.calls_whole,
         held_back=not launches_known(trace),
     )
+
+
+def _with_operator(trace: Trace) -> list[QualityCheck]:
+    """Whether the operators that launches name are in the trace; nothing where none names one."""
+    records = trace.meta.records
+    missing, total = records.without_operator, records.named_operator
+    warns = missing > LOST_SHARE * total
+    return [_check("launches_with_operator", missing, total, warns=warns)] if total else []
 
 
 def _lost(trace: Trace) -> list[QualityCheck]:

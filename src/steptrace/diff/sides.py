@@ -25,7 +25,7 @@ from steptrace.trace.read import read_each
 
 #: Reasons why rows are not known. With any other reason there are none.
 _UNKNOWN: Final[frozenset[Absence]] = frozenset(
-    {"gpu_records_lost", "no_runtime_calls", "launches_lost", "unknown_runtime"}
+    {"gpu_records_lost", "no_runtime_calls", "launches_lost", "waits_lost", "unknown_runtime"}
 )
 
 

@@ -44,7 +44,9 @@ VariantNoteCode = Literal[
     "trace_quality",
 ]
 #: Notes of the reader of a trace on its events.
-ReaderNoteCode = Literal["texts_repaired", "parts_left_out", "events_not_read", "impossible_events"]
+ReaderNoteCode = Literal[
+    "texts_repaired", "parts_left_out", "events_not_read", "impossible_events", "unfinished_events"
+]
 #: Notes on a set of traces that were read together.
 TracesNoteCode = Literal["traces_left_out", "ranks_repeated", "ranks_not_read"]
 NoteCode = Literal[RunNoteCode, UnevenCode, NoVerdictCode, VariantNoteCode, ReaderNoteCode, TracesNoteCode]

@@ -23,6 +23,7 @@ CheckCode = Literal[
     "copies_with_work",
     "waiting_calls",
     "linked_to_launch",
+    "launches_with_operator",
     "after_launch",
     "starts",
     "ends",

@@ -35,6 +35,7 @@ Absence = Literal[
     "fewer_than_two_gpu_activities",
     "no_runtime_calls",
     "launches_lost",
+    "waits_lost",
     "unknown_runtime",
     "no_loader_label",
     "no_collective",

@@ -17,6 +17,13 @@ from steptrace.trace.decode import decode_object, is_truncated, plain_text, why_
 from steptrace.trace.foreign import Foreign, foreign, foreign_json
 from steptrace.trace.mend import mend
 from steptrace.trace.salvage import salvage_events, salvage_object
+from steptrace.trace.text import (
+    Lines,
+    after_comments,
+    begins_lines_of_events,
+    event_without_comments,
+    without_comments,
+)
 from steptrace.trace.unpack import DAMAGED, EVENTS_KEY, opened
 
 #: Bytes read at a time. Larger chunks need more memory, and are slower, since they exceed the processor's cache.
@@ -26,6 +33,8 @@ LARGEST_TEXT: Final = 32 << 20
 #: Members of the object behind the events, up to its end.
 _MORE_METADATA: Final = re.compile(rb'\s*+,\s*+".*\}\s*\Z', re.DOTALL)
 #: The number of bytes of a file that is not JSON that its error shows.
+#: So many bytes of a file, at least, say what it is.
+_LOOKED_AT: Final = 8_192
 _BEGIN: Final = 16
 #: Most bytes of that key, with room for spaces.
 _KEY_BYTES: Final = 64
@@ -69,6 +78,7 @@ class EventStream:
         self.mended = 0
         self.salvaged = 0
         self._not_mended = 0
+        self._lines: Lines | None = None
 
     def read(self, take: Callable[[bytes], tuple[int, bool]]) -> None:
         """Hand the events to `take`, a piece of text at a time.
@@ -92,6 +102,9 @@ class EventStream:
                     raise self._with_hole()
                 if not ended and len(buffer) >= self._not_mended and _SEVERAL.search(buffer):
                     # Several events are left, so the first one is damaged: it does not only lack its end.
+                    if (cleaned := event_without_comments(buffer)) is not None:
+                        buffer = cleaned
+                        continue
                     if (mended := self._mend(buffer)) is not None:
                         buffer = mended
                         continue
@@ -104,6 +117,9 @@ class EventStream:
                 more = self._read(file)
                 if ended:
                     break
+                if not more and (cleaned := event_without_comments(buffer)) is not None:
+                    buffer = cleaned
+                    continue
                 if not more and (mended := self._mend(buffer) or self._salvage(buffer, whole=True)) is not None:
                     buffer = mended
                     continue
@@ -127,6 +143,7 @@ class EventStream:
 
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
         """Copy the file's text to `out`, with `events` (JSON objects) before its events; it must have at least one."""
+        self._lines = None
         with opened(self.path) as file:
             more = self._skip_to_events(file)
             out.write(self.head)
@@ -137,6 +154,10 @@ class EventStream:
                 more = self._read(file)
 
     def _read(self, file: BinaryIO) -> bytes:
+        more = self._read_text(file)
+        return more if self._lines is None else self._lines.joined(more)
+
+    def _read_text(self, file: BinaryIO) -> bytes:
         try:
             return file.read(self._chunk)
         except EOFError as error:
@@ -193,8 +214,10 @@ class EventStream:
 
     def _skip_to_events(self, file: BinaryIO) -> bytes:
         """Read up to the first event, keep the metadata before it, return the text from there."""
-        buffer = self._read(file).removeprefix(codecs.BOM_UTF8)
-        start = buffer.lstrip()
+        buffer = self._read(file)
+        while len(buffer) < _LOOKED_AT and (more := self._read(file)):
+            buffer += more
+        start = buffer = after_comments(buffer.removeprefix(codecs.BOM_UTF8))
         if not start:
             raise self._error("the file is empty")
         if start[:1] not in (b"{", b"[") or b"\0" in start[:4]:
@@ -206,18 +229,15 @@ class EventStream:
                 expected="a Kineto trace (JSON)",
                 next_step="record with torch.profiler and its export_chrome_trace, or copy the file itself",
             )
+        if not EVENTS_KEY.search(buffer) and begins_lines_of_events(start):
+            self._lines, self.bare_array, self.head = Lines(), True, b"["
+            return self._lines.joined(start) or b" "
         if not EVENTS_KEY.search(buffer) and (kind := foreign_json(start)) is not None:
             raise self._foreign(kind)
         if start[:1] == b"[":
             self.bare_array, self.head = True, b"["
             return start[1:] or b" "
-        searched = 0
-        while (key := EVENTS_KEY.search(buffer, searched)) is None:
-            searched = max(0, len(buffer) - _KEY_BYTES)
-            more = self._read(file)
-            if not more:
-                raise self._no_events(buffer)
-            buffer = self._append(buffer, more)
+        buffer, key = self._find_events(file, buffer)
         header = self._metadata(buffer[: key.start()] + b'"traceEvents": null}')
         if header is None:
             raise self._error("invalid JSON")
@@ -225,9 +245,35 @@ class EventStream:
         self.head = buffer[: key.end()]
         return buffer[key.end() :] or b" "
 
+    def _find_events(self, file: BinaryIO, buffer: bytes) -> tuple[bytes, re.Match[bytes]]:
+        """The text as far as it is needed, and the place of the key of the events in it.
+
+        Some tools begin the object with an empty list of events and write the real one behind it: the first list that
+        is not empty counts.
+        """
+        searched = 0
+        empty: re.Match[bytes] | None = None
+        while True:
+            key = EVENTS_KEY.search(buffer, searched)
+            rest = buffer[key.end() :].lstrip() if key else b""
+            if key and rest and rest[:1] != b"]":
+                return buffer, key
+            if key and rest:
+                empty, searched = empty or key, key.end()
+                continue
+            searched = key.start() if key else max(searched, len(buffer) - _KEY_BYTES)
+            more = self._read(file)
+            if not more:
+                break
+            buffer = self._append(buffer, more)
+        last = key or empty
+        if last is None:
+            raise self._no_events(buffer)
+        return buffer, last
+
     def _metadata(self, text: bytes) -> dict[str, Any] | None:
         """The object in a text, without members that are no JSON; None without any other."""
-        metadata = decode_object(text)
+        metadata = decode_object(text) or decode_object(without_comments(text))
         if metadata is None and (members := salvage_object(text.decode(errors="replace"))).keys() > {"traceEvents"}:
             self.salvaged += 1
             metadata = members
@@ -257,6 +303,13 @@ class EventStream:
             )
         if is_truncated(buffer):
             return TruncatedTraceError("the JSON ends too early, before any event", where=self.path)
+        if decode_object(buffer.partition(b"\n")[0]) is not None:
+            return TraceError(
+                "several JSON values, one a line, of which the first is no event",
+                where=self.path,
+                expected='one object with "traceEvents": [...], or one event a line',
+                next_step="remove the lines that are no events, or write the events into one array",
+            )
         return self._error("invalid JSON")
 
     def _stopped(self, rest: bytes, *, at_end: bool) -> None:
@@ -280,7 +333,7 @@ class EventStream:
         rest = rest.rstrip(b"\0")
         self.tail = rest
         if self.bare_array:
-            if rest.strip():
+            if after_comments(rest).strip():
                 raise TraceError(
                     "text follows the array of events",
                     where=self.path,
@@ -289,7 +342,14 @@ class EventStream:
                 )
             return
         text = b'{"traceEvents": null' + rest
-        tail = decode_object(text)
+        tail = decode_object(text) or decode_object(without_comments(text))
+        if tail is not None and tail.get("traceEvents"):
+            raise TraceError(
+                "two lists of traceEvents in one object",
+                where=self.path,
+                expected="one list",
+                next_step="make them one list: parsers of JSON keep only one of them",
+            )
         if tail is None and is_truncated(text):
             raise TruncatedTraceError(
                 "the JSON ends too early, after the events",
@@ -321,13 +381,22 @@ def _without_strays(buffer: bytes, *, after_event: bool) -> tuple[bytes, int] | 
     Tools that merge or cut traces leave several commas, `null` or other values between events. Trace viewers accept
     them.
     """
-    rest = buffer.lstrip(_SEPARATORS)
+    rest = _after_separators(buffer)
     values = 0
     while (value := _NO_EVENT.match(rest)) is not None:
-        rest = rest[value.end() :].lstrip(_SEPARATORS)
+        rest = _after_separators(rest[value.end() :])
         values += 1
     if not values and rest[:1] not in (b"{", b"]"):
         return None
     comma = b"," if after_event and rest[:1] != b"]" else b""
-    stray = buffer[: len(buffer) - len(rest)].count(b",") > len(comma)
+    skipped = buffer[: len(buffer) - len(rest)]
+    stray = skipped.count(b",") > len(comma) or b"/" in skipped
     return (comma + rest, values) if values or stray else None
+
+
+def _after_separators(text: bytes) -> bytes:
+    """A text of events without the separators and comments that it begins with."""
+    rest = text.lstrip(_SEPARATORS)
+    while rest[:1] == b"/" and (after := after_comments(rest)) != rest:
+        rest = after.lstrip(_SEPARATORS)
+    return rest

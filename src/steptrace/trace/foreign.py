@@ -25,8 +25,6 @@ _PICKLE: Final = Foreign(
     "a pickle, such as a memory snapshot of PyTorch",
     f"open a memory snapshot at docs.pytorch.org/memory_viz; for a trace, {_RECORD}",
 )
-_UTF16: Final = Foreign("text in UTF-16, as PowerShell's `>` writes it", "save it as UTF-8, or copy the file instead")
-_UTF32: Final = Foreign("text in UTF-32", "save it as UTF-8")
 _PACKED: Final = "unpack it; steptrace reads .json, .json.gz, and .zip with one trace"
 
 #: By the first bytes.
@@ -39,8 +37,6 @@ _BEGINNINGS: Final[tuple[tuple[bytes, Foreign], ...]] = (
     (b"BZh", Foreign("a file packed with bzip2", _PACKED)),
     (b"7z\xbc\xaf\x27\x1c", Foreign("a 7-Zip archive", _PACKED)),
     (b"Rar!", Foreign("a RAR archive", _PACKED)),
-    *((mark, _UTF32) for mark in (b"\xff\xfe\0\0", b"\0\0\xfe\xff")),
-    *((mark, _UTF16) for mark in (b"\xff\xfe", b"\xfe\xff")),
     *((b"\x78" + level, Foreign("a zlib stream", _PACKED)) for level in (b"\x01", b"\x5e", b"\x9c", b"\xda")),
     (
         b'"{',
@@ -59,11 +55,6 @@ _ENDINGS: Final[dict[str, Foreign]] = {
     ".tar": Foreign("a tar archive", _PACKED),
 }
 _NSIGHT_JSON: Final = Foreign("an export of Nsight Systems (JSON), which names neither operators nor steps", _RECORD)
-#: Text of more than one byte a character, without a mark of its byte order: the begin of an object or of an array.
-_WIDE: Final[tuple[tuple[str, Foreign], ...]] = (
-    *((encoding, _UTF32) for encoding in ("utf-32-le", "utf-32-be")),
-    *((encoding, _UTF16) for encoding in ("utf-16-le", "utf-16-be")),
-)
 #: JSON without events, by a pattern of the text that it begins with.
 _JSON: Final[tuple[tuple[bytes, Foreign], ...]] = (
     (
@@ -123,9 +114,6 @@ _LOOKED_AT: Final = 8_192
 
 def foreign(path: Path, beginning: bytes) -> Foreign | None:
     """The kind of a file that is not JSON, by its first bytes; None if it is not known."""
-    for encoding, kind in _WIDE:
-        if beginning.startswith(tuple(bracket.encode(encoding) for bracket in "{[")):
-            return kind
     for begins, kind in _BEGINNINGS:
         if beginning.startswith(begins):
             return kind

@@ -14,6 +14,7 @@ from steptrace import intervals
 from steptrace.documents.quality import LeftOutStep
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Columns, Mask, in_order, take
+from steptrace.trace.lost_calls import Waits, first_calls_lost, has_no_wait
 from steptrace.trace.records import (
     LAUNCH_COVERAGE,
     LOST_SHARE,
@@ -36,23 +37,27 @@ _MOST_RUNS: Final = 2
 _GAP_TIMES: Final = 10
 
 
-def recorded_steps(
+def recorded_steps(  # noqa: PLR0913 - the columns that it compares
     steps: pd.DataFrame,
     host: Sequence[Columns],
     calls: Columns,
     gpu: Columns,
     launch: Ints,
     names: pd.Index,
+    waits: Waits,
+    unfinished: Mask,
 ) -> tuple[pd.DataFrame, Records]:
     """The steps with complete records, and the records that are missing.
 
     Args:
         steps: the steps, in order of time.
-        host: the host's other events, without the profiler's labels of steps.
+        host: the labels that mark no steps, the operators, and the Python functions.
         calls: the calls into the runtime.
         gpu: the GPU's activities, in order of start.
         launch: the row of the call that launched each activity, -1 if unknown.
         names: the text of each name's number.
+        waits: where calls that wait must be.
+        unfinished: a mask of the steps that were still running when the recording ended.
     """
     copies = copies_without_work(calls, gpu, launch, names)
     launches = launching(calls, names) | copies
@@ -60,16 +65,24 @@ def recorded_steps(
     partly = partly_lost(calls, gpu, launch, names, call_step)
     lost = lost_launches(calls, gpu, launch, names) | partly | copies
     gpu_step = step_of(gpu["ts"], steps)
-    alone, alone_step = without_call(calls, gpu, launch, call_step, gpu_step, len(steps))
+    first_lost = first_calls_lost(host[1], calls, launch)
+    alone, alone_step = without_call(calls, gpu, launch, call_step, gpu_step, len(steps), first_lost=first_lost)
     gaps = _gaps_before(steps, [*host, calls, gpu])
     events = np.sum([_by_step(columns["ts"], steps) for columns in (*host, calls, gpu)], axis=0)
     empty = _empty_steps(steps, events, [*host, calls, gpu])
-    if not lost.any() and not alone.any() and not gaps.any() and not empty.any():
-        return steps, Records()
+    no_wait = has_no_wait(calls, names)
+    if not any(found.any() for found in (lost, alone, gaps, empty, waits.lost, unfinished)):
+        return steps, Records(must_wait=len(waits.ts), no_wait=no_wait)
     broken = empty | _cut_off(~empty, events) if empty.any() else empty
+    broken |= unfinished
     kept = slice(0, len(steps))
     whole = not lost.any()
     calls_whole = bool(alone.sum() <= LOST_SHARE * len(alone))
+    if len(steps) and calls_whole and waits.uncounted.any():
+        # Steps before or after the loss have all of their waits.
+        unwaited = _by_step(waits.ts[waits.uncounted], steps) > 0
+        if place_of(waits.uncounted) not in ("all", "scattered") and not (broken | unwaited).all():
+            broken |= unwaited
     if len(steps):
         found = False
         # Where calls are missing here and there, those that wait may be missing in any step.
@@ -88,14 +101,21 @@ def recorded_steps(
     elif len(gpu["ts"]) and lost.any():
         whole = _span_is_complete(calls["ts"], lost, launches)
     left_out = pd.concat([steps.iloc[: kept.start], steps.iloc[kept.stop :]])
+    steps_out = tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy())
+    counts = ~_in_any(waits.ts, steps_out)
     return steps.iloc[kept].reset_index(drop=True), Records(
         lost=tuple(lost_records(calls, names, lost, launches, partly)),
-        left_out=tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy()),
+        left_out=steps_out,
         without_call=int(alone.sum()),
         gaps=int(gaps.sum()),
         empty=int(empty.sum()),
         whole=whole and (len(gpu["ts"]) > 0 or not lost.any()),
         calls_whole=calls_whole,
+        waits=int(waits.lost.sum()),
+        must_wait=len(waits.ts),
+        uncounted=int(waits.uncounted.sum()),
+        waits_whole=bool((waits.uncounted & counts).sum() <= LOST_SHARE * counts.sum()),
+        no_wait=no_wait,
     )
 
 

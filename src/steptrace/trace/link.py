@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace.documents.note import note
+from steptrace.documents.note import Note, note
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace import tables
@@ -32,6 +32,7 @@ from steptrace.trace.columns import (
 )
 from steptrace.trace.decode import MISSING, input_bytes
 from steptrace.trace.kept_steps import outside_of, recorded_steps, work_of_kept_steps
+from steptrace.trace.lost_calls import NO_WAITS, must_wait, without_operator
 from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
 from steptrace.trace.records import launched_before
@@ -66,7 +67,14 @@ def link(raw: RawTrace) -> Trace:
     linked = launch >= 0
     marked, steps_from, optimizer_steps = find_steps(labels, ops, names)
     host = [_without_marks(labels, names), ops, frames]
-    steps, missing = recorded_steps(marked, host, calls, gpu, launch, names)
+    waits = NO_WAITS
+    if all(map(naming.is_known_runtime, raw.runtimes)):
+        waits = must_wait(calls, gpu, launch, names, ops, frames, _on_the_tables_clock(raw))
+    unfinished = _unfinished_steps(marked, labels, names)
+    raw.notes += _unfinished_note((labels, ops, frames), marked[unfinished])
+    without, named = without_operator(calls, launch, ops, labels)
+    steps, missing = recorded_steps(marked, host, calls, gpu, launch, names, waits, unfinished)
+    missing = missing._replace(without_operator=without, named_operator=named)
     if missing.left_out:
         gpu = work_of_kept_steps(gpu, calls, launch, missing.left_out, steps)
         labels, ops, frames, calls = (outside_of(events, missing.left_out) for events in (labels, ops, frames, calls))
@@ -144,6 +152,25 @@ def _without_marks(labels: Columns, names: pd.Index) -> Columns:
     """Start and end of the labels that do not mark the profiler's steps."""
     marks = by_name(labels["name"], names, lambda name: naming.step_index(name) is not None)
     return {name: labels[name][~marks] for name in ("ts", "end")}
+
+
+def _on_the_tables_clock(raw: RawTrace) -> Columns:
+    """CUPTI's records of waits with times as in the tables; empty without any."""
+    waits = raw.waits
+    return {**waits, "ts": waits["ts"] - raw.base_ns} if waits and len(waits["ts"]) else {}
+
+
+def _unfinished_steps(steps: pd.DataFrame, labels: Columns, names: pd.Index) -> Mask:
+    """A mask of the profiler's steps that were still running when the recording ended: their real end is not known."""
+    running = np.flatnonzero(labels["unfinished"] == 1)
+    marks = running[by_name(labels["name"][running], names, lambda name: naming.step_index(name) is not None)]
+    return np.isin(steps["ts"].to_numpy(), labels["ts"][marks])
+
+
+def _unfinished_note(events: Sequence[Columns], steps: pd.DataFrame) -> list[Note]:
+    """A note on the host's events that were still running when the recording ended; none without any."""
+    count = sum(int(np.count_nonzero(columns["unfinished"] == 1)) for columns in events)
+    return [note("unfinished_events", events=count, steps=steps["index"].tolist())] if count else []
 
 
 def _reach(events: Sequence[Columns]) -> tuple[int, int] | None:

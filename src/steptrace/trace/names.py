@@ -129,6 +129,16 @@ _COPIES = r"^(?:\w+@)?(?:cuda|cu|hip|musa|mu|mc|aclrt)Memcpy"
 _ASYNC_COPY = re.compile(rf"{_COPIES}\w*Async\Z|^(?:ur|pi)\w*Enqueue\w*(?:Memcpy|MemBuffer(?:Read|Write))\w*\Z")
 _SYNC_COPY = re.compile(rf"{_COPIES}(?!\w*Async\Z)\w*\Z")
 
+#: Operators that read a result of the GPU on the host: after their copy to the host they always wait for it.
+_READS_RESULT: Final = frozenset(("aten::_local_scalar_dense", "aten::nonzero"))
+#: Functions of Python that always wait: `torch.cuda.synchronize`, and that of streams and events.
+_WAITING_FRAME = re.compile(
+    r"^(?:(?:.*/)?torch/(?:cuda|xpu|accelerator|mtia|npu)/\w+\.py\(\d+\): synchronize"
+    r"|<built-in (?:function|method) _(?:cuda|xpu|accelerator|npu)_synchronize.*>)\Z"
+)
+#: CUPTI's records of calls that wait (category `cuda_sync`). Those of events are also written for queries.
+_WAIT_RECORDS: Final = frozenset(("Stream Sync", "Context Sync"))
+
 #: Calls that make one stream wait for an event of another, without holding up the host.
 _STREAM_WAIT_EVENT = re.compile(r"^(?:\w+@)?[a-z]+StreamWaitEvent\Z")
 
@@ -256,6 +266,21 @@ def device_module(runtimes: Iterable[str]) -> str:
     return next((_MODULES[runtime] for runtime in sorted(runtimes) if runtime in _MODULES), "torch.accelerator")
 
 
+def reads_result(operator: str) -> bool:
+    """Whether an operator that copies to the host always waits for the copy."""
+    return operator in _READS_RESULT
+
+
+def is_waiting_frame(name: str) -> bool:
+    """Whether a Python function always waits for the GPU."""
+    return bool(_WAITING_FRAME.match(name))
+
+
+def is_wait_record(name: str) -> bool:
+    """Whether CUPTI writes a record of this name for calls alone that wait for a stream or the device."""
+    return name in _WAIT_RECORDS
+
+
 def is_async_copy(name: str) -> bool:
     """Whether the call queues a copy and returns: `cudaMemcpyAsync` and its like."""
     return bool(_ASYNC_COPY.match(name))
@@ -304,6 +329,11 @@ def copy_direction(name: str) -> str | None:
     if match is None:
         return None
     return _DIRECTIONS.get(match[1], match[1])
+
+
+def is_pageable_copy(name: str) -> bool:
+    """Whether a GPU copy goes to pageable memory of the host: its call returns only once the copy is done."""
+    return name.endswith("-> Pageable)")
 
 
 def step_index(name: str) -> int | None:

@@ -37,6 +37,7 @@ class RawTrace:
     `columns[kind][name]` is an array; kinds are `op`, `call`, `gpu`, `frame`, `label`, `memory`. Missing integers are
     `MISSING`. `ts` and `dur` are ns; `ts` counts from `base_ns`. The column `collective` of operators and GPU
     activities holds indices in `collectives`, -1 for others. `runtimes` are those of the calls: `cuda`, `xpu`, ...
+    `waits` are CUPTI's records of waits (`cuda_sync`): their names, and the calls that they are of (`correlation`).
     """
 
     path: Path
@@ -48,6 +49,7 @@ class RawTrace:
     base_ns: int
     collectives: list[CollectiveArgs]
     runtimes: frozenset[str] = frozenset()
+    waits: Columns = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
 
 
@@ -56,7 +58,7 @@ _NOT_NEEDED = frozenset(
     {
         "Trace",
         "gpu_user_annotation",
-        "cuda_sync",
+        "cuda_event",  # records of events on a stream, which are no work
         "xpu_sync",
         "overhead",
         "ac2g",
@@ -247,8 +249,9 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     read = {
         kind: {name: column.array() for name, column in by_name.items()} for kind, by_name in scanner.columns.items()
     }
+    waits = read.pop("wait")
     columns = within_bounds(_with_labels(read, scanner.names.values), scanner.names.values, notes, path)
-    names = _plain_names(columns, scanner.names.values)
+    names = _plain_names({**columns, "wait": waits}, scanner.names.values)
     starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
     counts = scanner.counts()
     unread = _unread(counts)
@@ -277,6 +280,7 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         base_ns=base,
         collectives=scanner.collectives.values,
         runtimes=_runtimes(counts),
+        waits=waits,
         notes=notes,
     )
 

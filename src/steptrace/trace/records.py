@@ -39,8 +39,15 @@ class Records(NamedTuple):
     """Missing and corrected records.
 
     `without_call` is the number of the GPU's activities whose call is missing, `gaps` that of the places between steps
-    where others are missing, `empty` that of the steps without any event. `whole` says whether the GPU's figures
-    can be computed, `calls_whole` whether those of the host's calls can.
+    where others are missing, `empty` that of the steps without any event.
+
+    `must_wait` is the number of places that must hold a wait, `waits` that of those without one, and `uncounted` that
+    of those of them that no sync stands for. `no_wait` says whether no call at all waits, not even the profiler's own
+    at its end. Of `named_operator` calls that launched work and name an operator, `without_operator` name one that is
+    not in the trace.
+
+    `whole` says whether the GPU's figures can be computed, `calls_whole` whether those of the host's calls can, and
+    `waits_whole` whether those of its waits can.
     """
 
     lost: tuple[LostRecords, ...] = ()
@@ -52,6 +59,13 @@ class Records(NamedTuple):
     empty: int = 0
     whole: bool = True
     calls_whole: bool = True
+    waits: int = 0
+    must_wait: int = 0
+    uncounted: int = 0
+    waits_whole: bool = True
+    no_wait: bool = False
+    without_operator: int = 0
+    named_operator: int = 0
 
 
 #: Nothing is missing.
@@ -83,8 +97,15 @@ def lost_launches(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index) -
     return lost if int(lost.sum()) > unlinked else np.zeros(len(lost), dtype=bool)
 
 
-def without_call(
-    calls: Columns, gpu: Columns, launch: Ints, call_step: Ints, gpu_step: Ints, steps: int
+def without_call(  # noqa: PLR0913 - the columns that it compares
+    calls: Columns,
+    gpu: Columns,
+    launch: Ints,
+    call_step: Ints,
+    gpu_step: Ints,
+    steps: int,
+    *,
+    first_lost: bool = False,
 ) -> tuple[Mask, Ints]:
     """A mask of the GPU's activities whose call the profiler has lost, so that calls that wait may be lost as well.
 
@@ -102,6 +123,7 @@ def without_call(
         call_step: the step of each call, -1 outside.
         gpu_step: the step in which each activity starts, -1 outside.
         steps: how many steps there are.
+        first_lost: whether the first calls are missing, so that work at the start lacks its call, too.
     """
     alone = launch < 0
     step = np.full(len(launch), -1, dtype=np.int64)
@@ -116,7 +138,7 @@ def without_call(
         here = gpu["device"] == device
         begun |= here & (gpu["ts"] >= gpu["ts"][here & ~alone].min())
     oldest = calls["correlation"][calls["correlation"] > 0].min(initial=np.iinfo(np.int64).max)
-    lost: Mask = begun & (gpu["correlation"] > oldest)
+    lost: Mask = (begun & (gpu["correlation"] > oldest)) | (first_lost & ~begun)
     in_step = np.bincount(call_step[call_step >= 0], minlength=steps)
     if in_step.any():
         lost |= (gpu_step >= 0) & (in_step[np.maximum(gpu_step, 0)] == 0)

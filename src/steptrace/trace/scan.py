@@ -45,6 +45,7 @@ KINDS: Final = {
     "python_function": "frame",
     "user_annotation": "label",
     "cpu_instant_event": "memory",
+    "cuda_sync": "wait",
     **dict.fromkeys(GPU_CATEGORIES, "gpu"),
 }
 
@@ -84,6 +85,8 @@ _OF_EACH_KIND = {
 _EXTERNAL_ID = ScanColumn("integer", "External id|external id")
 _CORRELATION = ScanColumn("integer", "correlation")
 _COLLECTIVE = ScanColumn("collective", f"{COLLECTIVE_ARGS['name']}|{COPY_DIRECTION}")
+#: Whether an event has the argument by which Kineto marks one that was still running when the recording ended.
+_UNFINISHED = ScanColumn("collective", "finished")
 _TYPES, _SIZES = ScanColumn("list", "Input type"), ScanColumn("list", "Input Dims")
 
 #: The columns of each kind.
@@ -98,6 +101,7 @@ COLUMNS: Final[dict[str, dict[str, ScanColumn]]] = {
         "sizes": _SIZES,
         "strides": ScanColumn("list", "Input Strides"),
         "settings": ScanColumn("convolution", "Concrete Inputs"),
+        "unfinished": _UNFINISHED,
     },
     "call": {
         **_OF_EACH_KIND,
@@ -118,13 +122,19 @@ COLUMNS: Final[dict[str, dict[str, ScanColumn]]] = {
         "blocks_per_sm": ScanColumn("real", "blocks per SM"),
         "blocks": ScanColumn("product", "grid"),
     },
-    "frame": {**_OF_EACH_KIND, "python_id": ScanColumn("integer", "Python id")},
+    "frame": {
+        **_OF_EACH_KIND,
+        "python_id": ScanColumn("integer", "Python id"),
+        "unfinished": _UNFINISHED,
+    },
     "label": {
         **_OF_EACH_KIND,
         "external_id": _EXTERNAL_ID,
         "types": _TYPES,
         "sizes": _SIZES,
+        "unfinished": _UNFINISHED,
     },
+    "wait": {**_OF_EACH_KIND, "correlation": _CORRELATION},
     "memory": {
         **_OF_EACH_KIND,
         "device_type": ScanColumn("integer", "Device Type"),
@@ -256,12 +266,14 @@ class ChunkScanner:
             for lookup, texts in zip((self._of_names, self._of_threads, self._of_lists), new, strict=False):
                 lookup.add(texts)
             self._sorts += map(_sort, new[3])
-            descriptions = [described(decode_leniently(_ARGS, chunk[begin:end])) for begin, end in spans]
+            written = [decode_leniently(_ARGS, chunk[begin:end]) for begin, end in spans]
             events = [decode_leniently(_THREAD_NAME, chunk[begin:end]) for begin, end in named]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TraceError(f"invalid JSON among the events ({error})", where=self._path) from error
+        descriptions = [described(args) for args in written]
+        unfinished = np.array([str(args.get("finished")).lower() == "false" for args in written] + [False], dtype=bool)
         for kind, scanned in zip(COLUMNS, columns, strict=True):
-            for name, values in self._columns(kind, scanned, descriptions).items() if scanned[0] else ():
+            for name, values in self._columns(kind, scanned, descriptions, unfinished).items() if scanned[0] else ():
                 self.columns[kind][name].append(values)
         for event in events:
             if isinstance(given_name := (event.args or {}).get("name"), str):
@@ -278,8 +290,20 @@ class ChunkScanner:
         }
 
     def _columns(
-        self, kind: str, data_of_columns: list[bytes], descriptions: list[CollectiveArgs | CopyArgs]
+        self,
+        kind: str,
+        data_of_columns: list[bytes],
+        descriptions: list[CollectiveArgs | CopyArgs],
+        unfinished: NDArray[np.bool_],
     ) -> dict[str, NDArray[Any]]:
+        """The columns of a kind's events in a chunk.
+
+        Args:
+            kind: the kind.
+            data_of_columns: the scanner's bytes of each column.
+            descriptions: what the arguments describe that columns of the form `collective` number.
+            unfinished: whether these arguments mark an event as unfinished; and False, for events without any.
+        """
         columns: dict[str, NDArray[Any]] = {
             name: np.frombuffer(data, column.dtype)
             for (name, column), data in zip(COLUMNS[kind].items(), data_of_columns, strict=True)
@@ -291,6 +315,8 @@ class ChunkScanner:
             columns["annotation"] = np.where(written >= 0, self._of_names[np.maximum(written, 0)], np.int32(-1))
         if "category" in columns:
             columns["category"] = self._of_sorts[columns["category"]]
+        if "unfinished" in columns:
+            columns["unfinished"] = unfinished[columns["unfinished"]].astype(np.int32)
         if "collective" in columns:
             self._name_copies(columns, descriptions)
             columns["collective"] = np.append(self.collectives.code(descriptions), np.int32(-1))[columns["collective"]]

@@ -306,7 +306,6 @@ def _inherited(op: Ints, parent: Ints, wanted: Mask, values: Ints) -> Ints:
 
 #: `hipMemcpyHostToDevice` and `hipMemcpyDeviceToHost`, as in CUDA.
 _ACROSS = (1, 2)
-_TO_PAGEABLE = "-> Pageable)"
 
 
 def find_syncs(
@@ -365,5 +364,5 @@ def _copies(launches: pd.DataFrame, kernels: pd.DataFrame) -> tuple[Any, Mask]:
     owner: Ints = copies["launch"].to_numpy(dtype=np.int64)
     recorded = copies["name"].to_numpy(dtype=object)
     direction[owner] = [naming.copy_direction(name) or "?" for name in recorded]
-    to_pageable[owner] = [name.endswith(_TO_PAGEABLE) for name in recorded]
+    to_pageable[owner] = [naming.is_pageable_copy(name) for name in recorded]
     return direction, to_pageable

@@ -16,6 +16,7 @@ from steptrace import format as fmt
 from steptrace.errors import TraceError
 from steptrace.files import open_file
 from steptrace.trace.decode import path_text
+from steptrace.trace.text import Utf8
 
 #: The key of the events. No string can hold this text, since its quotation marks would be escaped.
 EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -33,7 +34,7 @@ _UNPACKABLE: tuple[type[Exception], ...] = (*UNREADABLE, NotImplementedError, Ru
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file and unpack it, by its content and not by its name."""
+    """Open a file as text in UTF-8, and unpack it, by its content and not by its name."""
     try:
         file = open_file(path)
     except FileNotFoundError as error:
@@ -50,12 +51,12 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             raise TraceError(f"cannot be read ({error.strerror or error})", where=path) from error
         if beginning not in (b"PK\x03\x04", b"PK\x05\x06"):
             with _unpacked(file, beginning) as unpacked:
-                yield unpacked
+                yield cast(BinaryIO, Utf8(unpacked))
             return
         with _only_trace(file, path) as member:
             peeked = io.BufferedReader(cast(io.RawIOBase, member))
             with _unpacked(cast(BinaryIO, peeked), peeked.peek(4)) as unpacked:
-                yield unpacked
+                yield cast(BinaryIO, Utf8(unpacked))
 
 
 @contextmanager

@@ -42,6 +42,7 @@ ABSENCES: Final[Mapping["Absence", str]] = {
     "fewer_than_two_gpu_activities": "the trace holds fewer than two GPU activities",
     "no_runtime_calls": "the trace holds no call into a GPU's runtime",
     "launches_lost": "too many of the host's calls that launched the GPU's work are missing",
+    "waits_lost": "calls that wait for the GPU are missing",
     "unknown_runtime": "nobody knows which calls of this GPU's runtime wait for it",
     "no_loader_label": "the trace holds no label of a data loader",
     "no_collective": "the trace holds no collective",

@@ -94,6 +94,12 @@ def _early_read(*, file: str, line: int) -> str:
     return f"a value is read at {fmt.place(file, line)} while its copy to the host may be under way: it may be wrong"
 
 
+def _unfinished_events(*, events: int, steps: list[int]) -> str:
+    verb = "was" if events == 1 else "were"
+    text = f"{fmt.plural(events, 'event')} {verb} still running when the recording ended, and count until then"
+    return f"{text}; ProfilerStep {fmt.enumeration(list(map(str, steps)))} is incomplete" if steps else text
+
+
 def unread_events(*, events: int, phases: list[str], categories: list[str], without_category: bool) -> str:
     """Events that are not read, by their number, phases and categories: the figures of `events_not_read`."""
     names = sorted([*categories, *(["none"] if without_category else [])])
@@ -181,6 +187,7 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     "impossible_events": lambda *, events, kind: (
         f"left out: {fmt.plural(events, 'event')} ({kind}) with an impossible time, size or device"
     ),
+    "unfinished_events": _unfinished_events,
     # Of several traces.
     "traces_left_out": lambda *, left_out, found: f"the limit left out {left_out} of {found} traces",
     "ranks_repeated": _ranks_repeated,

@@ -17,6 +17,7 @@ TITLES: Final[Mapping["CheckCode", str]] = {
     "copies_with_work": "copies with their work",
     "waiting_calls": "calls that wait for the GPU",
     "linked_to_launch": "GPU work linked to its launch",
+    "launches_with_operator": "launches with their operator",
     "after_launch": "GPU work after its launch",
     "starts": "starts after the launch",
     "ends": "plausible ends of GPU work",
@@ -157,14 +158,39 @@ def _linked_to_launch(  # noqa: PLR0913 - the figures of the check, by name
     return text if measured else f"{text}, and other calls may be; {_NO_SYNCS}"
 
 
-def _waiting_calls(wrong: int, _of: int, *, runtimes: Sequence[str], unknown: Sequence[str]) -> str:
+def _waiting_calls(  # noqa: PLR0913 - the figures of the check, by name
+    wrong: int,
+    _of: int,
+    *,
+    runtimes: Sequence[str],
+    unknown: Sequence[str],
+    missing: int = 0,
+    must_wait: int = 0,
+    no_wait: bool = False,
+    left_out: Sequence[int] = (),
+    measured: bool = True,
+) -> str:
+    if missing:
+        text = f"calls that wait for the GPU are missing in {_part(missing, must_wait)} places that must have one"
+        if left_out:
+            text += f"; left out: {fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
+        return f"{text}; {'syncs block the host for longer than is said' if measured else _NO_SYNCS}"
     if wrong and unknown:
         return f"calls of {', '.join(unknown)}: it is not known which of them wait for the GPU; {_NO_SYNCS}"
     of_runtimes = f"calls of {', '.join(runtimes)}"
+    if no_wait and measured:
+        return (
+            f"{of_runtimes}, none of which waits for the GPU, not even the profiler's own at its end: this is an "
+            "excerpt, or calls that wait are missing"
+        )
     if not wrong:
         return of_runtimes
-    missing = f"some {of_runtimes} are missing" if runtimes else "the calls into the GPU's runtime are missing"
-    return f"{missing}; {_NO_SYNCS}"
+    lacking = f"some {of_runtimes} are missing" if runtimes else "the calls into the GPU's runtime are missing"
+    return f"{lacking}; {_NO_SYNCS}"
+
+
+def _launches_with_operator(wrong: int, total: int) -> str:
+    return f"{_part(wrong, total)} launches name an operator that is not in the trace"
 
 
 def _after_launch(wrong: int, total: int, *, worst_ns: int) -> str:
@@ -241,6 +267,7 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
     "copies_with_work": _copies_with_work,
     "waiting_calls": _waiting_calls,
     "linked_to_launch": _linked_to_launch,
+    "launches_with_operator": _launches_with_operator,
     "after_launch": _after_launch,
     "starts": _starts,
     "ends": _ends,
@@ -261,6 +288,7 @@ _RESULTS: Final[Mapping["CheckCode", Callable[..., str]]] = {
 _REMEDIES: Final[Mapping["CheckCode", str]] = {
     "copies_with_work": "their time is not counted, nor what waits for them without a call that waits",
     "linked_to_launch": "call {module}.synchronize() before the profiler starts, or record fewer steps",
+    "launches_with_operator": "operators are missing: figures of operators and of source lines are too small",
     "after_launch": "figures that depend on the order of host and GPU work are doubtful",
     "starts": "each was taken to start at that call, or at the end of its stream's work before",
     "ends": "each was cut at the next start of its stream, where the host had waited for it, or to the longest other "

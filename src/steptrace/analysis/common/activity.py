@@ -144,9 +144,10 @@ def launches_measured(trace: Trace) -> bool:
 def syncs_known(trace: Trace) -> bool:
     """Whether the trace would show syncs: it has the calls into the GPU's runtime, and which of them wait is known.
 
-    It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait.
+    It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait. It is not where
+    calls are missing, of which some may wait, or where calls that wait are.
     """
-    if not trace.meta.records.calls_whole:
+    if not (trace.meta.records.calls_whole and trace.meta.records.waits_whole):
         return False
     known = all(map(is_known_runtime, trace.meta.runtimes))
     if len(trace.launches) == 0:  # calls may be among the events that were not read
@@ -161,4 +162,6 @@ def why_calls_unknown(trace: Trace) -> Absence | None:
         return "no_runtime_calls"
     if not trace.meta.records.calls_whole or not launches_known(trace):
         return "launches_lost"
+    if not trace.meta.records.waits_whole:
+        return "waits_lost"
     return None if syncs_known(trace) else "unknown_runtime"
