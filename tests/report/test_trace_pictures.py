@@ -3,7 +3,9 @@
 import base64
 import gzip
 import json
+import random
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from steptrace.documents.subjects.modules import ModuleTime
 from steptrace.documents.summary import Summary
 from steptrace.report.charts.palette import COLOURS
 from steptrace.report.trace import page as trace_page
+from steptrace.words.pictures import NO_ROOM
 
 
 def picture(page: str, kind: str) -> str:
@@ -176,6 +179,41 @@ def test_the_page_of_a_trace_carries_its_step_as_a_trace_to_download(tmp_path):
     assert base64.b64decode(data) == excerpt.read_bytes()
     trace_page.write(summary, tmp_path / "report.html")
     assert "<a download" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def page_with_excerpt(folder: Path, size: int, step: int | None = 4) -> str:
+    """The page of a trace that carries an excerpt of about so many bytes, with the longest events of its step."""
+    kept = {"steptraceExcerpt": {"events": 2, "of_events": 5}, "traceEvents": []}
+    noise = random.Random(0).randbytes(size).hex()
+    (folder / "step.json.gz").write_bytes(gzip.compress(json.dumps({**kept, "noise": noise}).encode()))
+    timeline = {"step": step, "span_ns": 10_000, "lanes": [boxes("compute")]}
+    summary = fill(Summary, {"traces": [trace(timeline=timeline)]})
+    trace_page.write(summary, folder / "report.html", excerpt=folder / "step.json.gz")
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def folded_sections(page: str) -> list[str]:
+    return re.findall(r'<h3 id="(\w+)"', page[page.index('id="tables"') :]) if 'id="tables"' in page else []
+
+
+def test_a_page_that_would_be_too_large_leaves_out_its_largest_tables_and_at_last_the_small_trace(tmp_path):
+    small = page_with_excerpt(tmp_path, 0)
+    tables = folded_sections(small)
+    assert len(tables) > 1
+    room = trace_page.MOST_BYTES - len(small.encode())
+    fewer = page_with_excerpt(tmp_path, room * 2 // 3)
+    assert set(folded_sections(fewer)) < set(tables)
+    assert "<a download" in fewer
+    assert NO_ROOM in fewer
+    none = page_with_excerpt(tmp_path, trace_page.MOST_BYTES)
+    assert "<a download" not in none
+    assert all(len(page.encode()) < trace_page.MOST_BYTES for page in (small, fewer, none))
+
+
+@pytest.mark.parametrize(("step", "is_offered"), [(4, True), (None, False)])
+def test_all_events_of_a_step_are_offered_and_those_of_a_trace_without_steps_are_the_trace(tmp_path, step, is_offered):
+    note = page_with_excerpt(tmp_path, 0, step).split("<a download", 1)[1]
+    assert ("--excerpt" in note.split("</p>", 1)[0]) == is_offered
 
 
 @pytest.mark.browser

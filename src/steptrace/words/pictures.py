@@ -20,6 +20,8 @@ SAMPLE: Final = (
 )
 #: Which traces have a section.
 SECTIONS: Final = "{shown} of {all} traces have a section, as many as the page can hold; summary.json has all."
+#: Why a page leaves a table out.
+NO_ROOM: Final = "the page would be too large to send; the folder tables has all rows"
 #: The key of a bar that is not divided into parts.
 NOT_PROFILED: Final = "not profiled"
 #: How to read the picture of all steps of several ranks.
@@ -71,13 +73,13 @@ def lanes_of_ranks(timeline: RankTimeline) -> str:
     )
 
 
-def download_note(size: int, events: int, total: int) -> str:
-    """The size of the file behind the link, and how many of the step's events it holds."""
+def download_note(size: int, events: int, total: int, *, of_step: bool) -> str:
+    """The size of the file behind the link, and how many of the events of the step, or of a trace without steps."""
     kept = fmt.plural(events, "event")
     rest = ""
     if events != total:
         kept = f"the longest {fmt.count(events)} of {fmt.count(total)} events"
-        rest = "; `steptrace analyze --excerpt FILE` writes all of them"
+        rest = "; `steptrace analyze --excerpt FILE` writes all of them" if of_step else ""
     return f"({fmt.size_bytes(size)}, {kept}; to open in ui.perfetto.dev{rest})"
 
 

@@ -1,6 +1,6 @@
 """A device's memory grows from step to step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Annotated, Final
@@ -15,6 +15,9 @@ from steptrace.format import count, place, share, size_bytes
 #: Caches fill in the first steps: optimizer states, workspaces, the allocations of a compiler.
 _STEPS: Final = Threshold(8, "ours: fewer steps cannot tell a leak from what is allocated once", unit="")
 _GROWING: Final = Threshold(0.75, "ours: a leak grows in nearly all steps; a cache fills in some")
+#: A leak in every tenth step, such as one at each log, does not grow in most steps. It never shrinks, and goes on.
+_LONG: Final = Threshold(16, "ours: four quarters of four steps each", unit="")
+_QUARTERS: Final = 4
 _LEAST: Final = Threshold(1024, "ours: bookkeeping of a few bytes fills no device", unit="B")
 #: The most origins that are named.
 _MOST_NAMED: Final = 3
@@ -34,7 +37,10 @@ class Figures(TraceFigures, frozen=True, kw_only=True):
 
     device_type: Annotated[str, field("`cpu` or `cuda`.")]
     device: Annotated[int | None, field("Number of the device; null for the host.")]
-    growth_bytes: Annotated[float, field("Median growth from the end of a step to the end of the next.")]
+    growth_bytes: Annotated[
+        float,
+        field("Median growth from the end of a step to the end of the next; the mean where most steps do not grow."),
+    ]
     growing_share: Annotated[float, field("Share of the steps that end with more than the step before.")]
     headroom_bytes: Annotated[int | None, field("What the device has left at the peak; null if not known.")]
     steps_left: Annotated[float | None, field("Steps until that is filled, at this pace.")]
@@ -48,14 +54,23 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
             continue
         changes = [later - earlier for earlier, later in pairwise(ends)]
         growing = sum(change > 0 for change in changes) / len(changes)
-        growth = median(changes)
-        if growing < _GROWING.value or growth < _LEAST.value:
+        growth = median(changes) if growing >= _GROWING.value else _steady_growth(ends)
+        if growth < _LEAST.value:
             continue
         yield Match(
             severity="high" if memory.device_type != "cpu" else "warning",
             figures=_figures(window, memory, growing, growth),
             source=_source(memory),
         )
+
+
+def _steady_growth(ends: Sequence[int]) -> float:
+    """The mean growth of a step where memory never shrinks and grows in each quarter of the steps; otherwise 0."""
+    if len(ends) < _LONG.value or any(later < earlier for earlier, later in pairwise(ends)):
+        return 0.0
+    quarters = [ends[round(quarter * (len(ends) - 1) / _QUARTERS)] for quarter in range(_QUARTERS + 1)]
+    goes_on = all(later > earlier for earlier, later in pairwise(quarters))
+    return (ends[-1] - ends[0]) / (len(ends) - 1) if goes_on else 0.0
 
 
 def _figures(window: Window, memory: DeviceMemory, growing: float, growth: float) -> Figures:
@@ -89,9 +104,11 @@ def _words(figures: Figures) -> Words:
         left = count(round(figures.steps_left))
         evidence.append(f"{size_bytes(figures.headroom_bytes)} are left, for {left} more steps at this pace")
     for row in figures.stays:
-        origin = row.op or "work outside operators" if row.file is None else place(row.file, row.line)
+        op = row.op or "work outside operators"
+        origin = op if row.file is None else f"{op} at {place(row.file, row.line)}"
         evidence.append(f"left by earlier steps: {size_bytes(row.bytes)} of {origin}")
-    return Words(f"{where} grows by {size_bytes(figures.growth_bytes)} a step", tuple(evidence))
+    mean = "" if figures.growing_share >= _GROWING.value else " on average"
+    return Words(f"{where} grows by {size_bytes(figures.growth_bytes)} a step{mean}", tuple(evidence))
 
 
 RULE: Final = Rule(
@@ -102,8 +119,9 @@ RULE: Final = Rule(
     words=_words,
     in_trace=_find,
     condition="of at least {steps} profiled steps, {growing} or more end with more live bytes than the step before, "
-    "and the median growth is at least {least}; needs `profile_memory`",
-    thresholds={"steps": _STEPS, "growing": _GROWING, "least": _LEAST},
+    "and the median growth is at least {least}; or of at least {long} steps none ends with less, each quarter grows, "
+    "and the mean growth is at least {least}; needs `profile_memory`",
+    thresholds={"steps": _STEPS, "growing": _GROWING, "long": _LONG, "least": _LEAST},
     advice=advise(
         "Look for tensors that outlive their step: a list of losses with their graphs (append `loss.detach()`), a "
         "cache without a limit, hidden states carried on without `detach()`.",

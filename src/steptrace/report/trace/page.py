@@ -1,7 +1,7 @@
 """The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -43,7 +43,7 @@ from steptrace.report.trace.side_by_side import rank_sections, side_by_side
 from steptrace.report.trace.view import TraceView, title_of_several, trace_views
 from steptrace.words.headline import step_lengths_texts
 from steptrace.words.notes import trace_warnings
-from steptrace.words.pictures import SAMPLE, SECTIONS
+from steptrace.words.pictures import NO_ROOM, SAMPLE, SECTIONS
 from steptrace.words.reason import MORE_TABLES, QUESTION, QUESTION_OF_RANKS
 
 _PREDICTED: Final = "Predicted for a GPU"
@@ -84,18 +84,7 @@ def page_html(
 ) -> str:
     """The whole page: one trace with a section a subject, or all side by side and then each with its main sections."""
     if len(traces) == 1:
-        shown, body = _sections(traces[0])
-        if predicted is not None:
-            shown = [("predicted", _PREDICTED), *shown]
-            body = section("predicted", _PREDICTED, predicted_parts(*predicted)) + body
-        of_one = traces[0]
-        top = _Top(
-            answer=headline(of_one.trace, predicted),
-            picture=top_picture(of_one, excerpt),
-            to_do=_first(of_one, predicted),
-        )
-        intro = _intro(title, traces, shown, warnings, top)
-        return page(f"{title} – steptrace", intro + body, shown)
+        return _page_of_one(title, traces[0], warnings, predicted, excerpt)
     is_low = len(traces) <= MOST_LYING
     telling = sample(traces, ranks)
     chosen = [traces[place] for place in sorted(telling)]
@@ -132,6 +121,43 @@ def page_html(
     )
     intro = _intro(title, traces, toc, warnings, top)
     return page(f"{title} – steptrace", intro + body, toc)
+
+
+#: The most bytes of a page, so that it can be sent.
+MOST_BYTES: Final = 400_000
+
+
+def _page_of_one(
+    title: str, view: TraceView, warnings: Sequence[str], predicted: Predicted | None, excerpt: bytes | None
+) -> str:
+    """The page of one trace. Where it would be too large, it has fewer folded tables, and at last no small trace."""
+    tables = _tables(view)
+    while True:
+        shown, body = _sections(view, tables=tables)
+        if predicted is not None:
+            shown = [("predicted", _PREDICTED), *shown]
+            body = section("predicted", _PREDICTED, predicted_parts(*predicted)) + body
+        top = _Top(
+            answer=headline(view.trace, predicted), picture=top_picture(view, excerpt), to_do=_first(view, predicted)
+        )
+        intro = _intro(title, [view], shown, warnings, top)
+        html = page(f"{title} – steptrace", intro + body, shown)
+        if len(html.encode()) < MOST_BYTES or (not tables and excerpt is None):
+            return html
+        if tables:
+            del tables[max(tables, key=lambda name: len(tables[name]))]
+        else:
+            excerpt = None
+
+
+def _tables(view: TraceView) -> dict[str, Html]:
+    """The folded tables of a trace by the names of their subjects, of those that have something to show."""
+    tables = {}
+    for subject in subjects_of(TraceSummary):
+        parts = parts_of(view, subject) if subject.folded else None
+        if parts is not None:
+            tables[subject.name] = section(subject.name, subject.heading, parts, level=3)
+    return tables
 
 
 #: What the sections of single traces may take of a page, in characters: with the rest it stays below 400 kB.
@@ -304,28 +330,36 @@ def _devices(traces: Sequence[TraceView]) -> str | None:
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items()) or None
 
 
-def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]], Html]:
+def _sections(
+    view: TraceView, prefix: str = "", tables: Mapping[str, Html] | None = None
+) -> tuple[list[tuple[str, str]], Html]:
     """The sections of one trace in the order of its subjects, with the contents.
 
-    The findings stand behind the overview. What has nothing to show is named with its reason in a line at the end. With
-    a prefix, of one of several traces, there are the main sections alone.
+    The findings stand behind the overview. What is not shown is named with its reason in a line at the end. With a
+    prefix, of one of several traces, there are the main sections alone.
+
+    Args:
+        view: the trace.
+        prefix: begins the ids of the sections.
+        tables: the folded tables that the page has room for, by the names of their subjects.
     """
     shown = list[tuple[str, str]]()
     body = Html("")
     absent = dict[str, list[str]]()
     level = 3 if prefix else 2
-    tables = Html("")
+    tables = tables or {}
     for subject in subjects_of(TraceSummary):
         if prefix and (subject.folded or "of_one_trace" in subject.traits):
             continue
         parts = parts_of(view, subject)
         id_ = prefix + subject.name
-        if parts is None:
+        if parts is not None and subject.folded:
+            if subject.name not in tables:
+                absent.setdefault(NO_ROOM, []).append(subject.heading)
+        elif parts is None:
             absent.setdefault(why_absent(view, subject), []).append(subject.heading)
         elif "at_top" in subject.traits:
             pass
-        elif subject.folded:
-            tables += section(id_, subject.heading, parts, level=3)
         else:
             body += section(id_, subject.heading, parts, level=level)
             shown.append((id_, subject.heading))
@@ -336,7 +370,7 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
             body += section(id_, "Findings", [Explained(items)], level=level)
             shown.append((id_, "Findings"))
     if tables:
-        body += section("tables", MORE_TABLES, [Explained(Html(tables))], folded=True)
+        body += section("tables", MORE_TABLES, [Explained(Html("").join(tables.values()))], folded=True)
         shown.append(("tables", MORE_TABLES))
     reasons = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in absent.items() if reason)
     rest = "Its other figures: run `steptrace analyze` on this trace alone." if prefix else ""

@@ -224,9 +224,10 @@ def _download(view: TraceView, excerpt: bytes) -> Html:
     link = Html(
         '<p class="note download"><a download="{}" href="data:application/gzip;base64,{}">{}</a> <span>{}</span></p>'
     )
-    note = download_note(len(excerpt), content.events, content.of_events)
     shown = view.trace.timeline
-    text = DOWNLOAD if shown is None or shown.step is not None else DOWNLOAD_OF_TRACE
+    of_step = shown is None or shown.step is not None
+    note = download_note(len(excerpt), content.events, content.of_events, of_step=of_step)
+    text = DOWNLOAD if of_step else DOWNLOAD_OF_TRACE
     return link.format(name, b64encode(excerpt).decode(), text, inline_code(note))
 
 
