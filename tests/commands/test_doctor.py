@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from figures import figures_in
 from steptrace.cli import main
 from steptrace.commands import doctor
 
@@ -28,7 +29,7 @@ def _doctor(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict
 def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[str]) -> None:
     checks = _doctor(capsys)
     assert checks["GPU"]["state"] == "missing"
-    assert checks["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is ''"
+    assert "CUDA_VISIBLE_DEVICES" in checks["GPU"]["result"]
     assert "docs/gpu-node.md" in checks["GPU"]["next_step"]
     assert checks["PyTorch"]["state"] == "ok"
     assert main(["doctor"]) == 0
@@ -74,7 +75,9 @@ def test_a_gpu_that_pytorch_was_not_built_for(
     monkeypatch.setattr(doctor, "usable_gpus", lambda: 2)
     monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: False)
     gpu = _doctor(capsys)["GPU"]
-    assert (gpu["state"], gpu["result"]) == ("missing", "2 found, but PyTorch is built for CPUs")
+    assert gpu["state"] == "missing"
+    assert figures_in(gpu["result"]) == [2]
+    assert "PyTorch" in gpu["result"]
 
 
 def test_a_list_of_gpus_on_a_machine_without_any(
@@ -82,7 +85,9 @@ def test_a_list_of_gpus_on_a_machine_without_any(
 ) -> None:
     monkeypatch.setattr("steptrace.machine.gpus_here", lambda: 0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert _doctor(capsys)["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is '0,1'"
+    result = _doctor(capsys)["GPU"]["result"]
+    assert "CUDA_VISIBLE_DEVICES" in result
+    assert "'0,1'" in result
 
 
 @pytest.mark.parametrize(

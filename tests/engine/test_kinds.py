@@ -1,9 +1,12 @@
 """Steps of several kinds are told apart by their times or counts, with how often each comes."""
 
+from dataclasses import asdict
+
 import pytest
 
+from figures import figures_in
 from steptrace.engine.kinds import (
-    counts_in_words,
+    StepGroup,
     first_of_each,
     groups_by_count,
     kind_after,
@@ -11,8 +14,10 @@ from steptrace.engine.kinds import (
     long_steps,
     nearest,
     per_step,
+    step_groups,
     window_of_each,
 )
+from steptrace.words.syncs import step_groups_in_words
 
 #: As CleanRL's PPO: each sixteenth step follows a rollout.
 ROLLOUTS = [12, 12, 12, 710] + [12] * 15 + [710] + [12] * 12
@@ -137,9 +142,13 @@ def test_two_long_steps_at_both_ends_or_side_by_side_are_not_periodic(steps_ns):
 
 def test_the_mean_of_syncs_is_that_of_steps_as_often_as_they_come():
     counts = [11] * 14 + [786] + [11] * 15 + [786] + [11] * 9
-    assert counts_in_words(counts) == (
-        "38 of 40 steps: 11 syncs; 2 of 40 steps (one every 16): 786 syncs; as often as they come, 59.44 per step"
-    )
-    assert counts_in_words([]) == counts_in_words([2, 2]) == ""
-    assert counts_in_words([1, 0, 1, 0]).endswith("2 of 4 steps (one every 2): 1 sync")
-    assert "(one every 10): 72 to 78 syncs" in counts_in_words([3] * 9 + [72] + [3] * 9 + [78])
+    groups, often = step_groups(counts)
+    assert groups == (StepGroup(38, 40, None, 11, 11), StepGroup(2, 40, 16, 786, 786))
+    assert often == pytest.approx(11 + (786 - 11) / 16)
+    assert figures_in(step_groups_in_words(map(asdict, groups), often)) == [38, 40, 11, 2, 40, 16, 786, 59.44]
+    assert step_groups([]) == step_groups([2, 2]) == ((), None)
+    groups, often = step_groups([1, 0, 1, 0])
+    assert groups[-1] == StepGroup(2, 4, 2, 1, 1)
+    assert often is None  # the mean of the four steps is the same
+    groups, _ = step_groups([3] * 9 + [72] + [3] * 9 + [78])
+    assert groups[-1] == StepGroup(2, 20, 10, 72, 78)

@@ -1,5 +1,6 @@
 """The supervisor: every ending gets a status, and no child outlives it."""
 
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import pytest
 from filelock import FileLock
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from figures import figures_in
 from processes import gone, wait_for
 from steptrace import machine
 from steptrace.jobs.devices import take_devices
@@ -78,7 +80,8 @@ def test_a_prediction_that_fails_leaves_no_earlier_one_to_be_read(tmp_path):
     (tmp_path / "prediction.json").write_text("of an earlier one")
     job = Job(tmp_path / "prediction", [sys.executable, "-c", "pass"], result=CHECK_RESULTS["prediction"])
     ((_, status),) = supervise([job])
-    assert (status.status, status.error) == ("failed", "exit code 0, but it has not written prediction.json")
+    assert status.status == "failed"
+    assert "prediction.json" in str(status.error)
 
 
 @pytest.mark.usefixtures("forked_programs")  # torchrun imports PyTorch
@@ -108,13 +111,18 @@ def test_a_killed_rank_is_named_before_one_that_lost_its_connection(monkeypatch,
 
     monkeypatch.setattr(torchrun, "run", run)
     assert torchrun.main(["train.py"]) == 1
-    assert capsys.readouterr().err.endswith("\nerror: rank 1 ended with SIGKILL (out of host memory?)\n")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert figures_in(last) == [1]  # the rank
+    assert "SIGKILL" in last
 
 
 def test_a_command_that_does_not_exist(out):
     subprocess.run([*MODULE, "--out", str(out), "--", "/no/such/program"], check=True)
     status = read_status(out)
-    assert (status.status, status.error) == ("failed", "/no/such/program cannot be started: No such file or directory")
+    assert status.status == "failed"
+    assert status.error.startswith("/no/such/program ")
+    assert os.strerror(errno.ENOENT) in status.error
 
 
 def test_a_run_that_takes_too_long_is_stopped_with_all_that_it_started_and_keeps_its_stack(out, tmp_path):
@@ -131,7 +139,7 @@ def test_a_run_that_takes_too_long_is_stopped_with_all_that_it_started_and_keeps
     subprocess.run(command, check=True, timeout=1500)
     status = read_status(out)
     assert status.status == "failed"
-    assert status.error == "stopped at its time limit (timeout_minutes)"
+    assert "timeout_minutes" in status.error
     assert status.log_tail[-1] == f'  File "{program}", line 6 in <module>'
     assert gone(int(left.read_text()))
 
@@ -268,7 +276,8 @@ def test_a_long_wait_for_a_device_is_mentioned(out, locks):
 def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     status = supervised(out, "open('began', 'w')", "--gpus", "2")
-    assert status.error == "GPUs needed: 2, available: 1; use scale=cpu"
+    assert figures_in(status.error) == [2, 1]  # needed, available
+    assert "scale=cpu" in status.error
     assert json.loads((out / "status.json").read_text())["exit_code"] is None
 
 

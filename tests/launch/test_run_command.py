@@ -477,7 +477,7 @@ pathlib.Path({str(began)!r}).write_text(str(os.getpid()))
 while True: time.sleep(1)
 """
     assert run(out, "-c", code, options=("--timeout-minutes", "0.1")) == 2
-    assert "the program was stopped: its time limit was reached" in capfd.readouterr().err
+    assert "time limit" in capfd.readouterr().err
     if began.exists():  # on a busy machine six seconds may not do to start Python
         assert gone(int(began.read_text()))
 

@@ -1,6 +1,7 @@
 """The text on a prediction: its syncs and their places, kinds of steps, and estimates for named GPUs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from steptrace import format as fmt
@@ -9,7 +10,7 @@ from steptrace.advice.replacements import by_replacement, replacement
 from steptrace.documents.estimate import COMPILED, Estimate, NotEstimated
 from steptrace.documents.prediction import PredictedStep, PredictedSync
 from steptrace.documents.syncs import PredictedBranch, place_of
-from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
+from steptrace.engine.kinds import groups_by_count, step_groups, to_show_period
 from steptrace.words.compiled import compiled_estimate_lines, compiled_lines
 from steptrace.words.estimate import (
     busy_words,
@@ -22,6 +23,7 @@ from steptrace.words.estimate import (
     uncovered_words,
 )
 from steptrace.words.prediction import awaited_in_words, most_first, places_in_words, predicted_in_words
+from steptrace.words.syncs import step_groups_in_words
 
 #: A warm-up step with this many times the syncs of the other steps counts as a different kind of step.
 _MANY_TIMES: Final = 10
@@ -146,7 +148,8 @@ def kind_lines(
     def to_see_more(number: int, what: str, before: str = ": ") -> str:
         return "" if more_steps is None else f"{before}{more_steps} {number} {what}"
 
-    words = counts_in_words(steps, by_site)
+    groups, often = step_groups(steps, by_site)
+    words = step_groups_in_words(map(asdict, groups), often)
     more = to_show_period(len(warmup) + len(steps))
     lines = [f"  {words}"] if words else []
     comes_round = any(branch.every <= len(steps) for branch in branches)

@@ -9,13 +9,12 @@ its sentences.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
 from steptrace.limits import LONG_STEPS
 from steptrace.periods import are_regular, period
-from steptrace.words.syncs import step_groups_in_words
 
 #: The number of first steps of a program that do more than others: they compile, tune, and allocate what is kept.
 FIRST_STEPS: Final = 3
@@ -188,12 +187,6 @@ def step_groups(
         for values, every in zip(of_group, periods, strict=True)
     )
     return tuple(described), long_term if long_term and differs else None
-
-
-def counts_in_words(counts: Sequence[int], by_place: Sequence[Sequence[int]] = ()) -> str:
-    """A sentence on how many steps make how many syncs, by `step_groups`; empty if all make the same number."""
-    groups, long_term = step_groups(counts, by_place)
-    return step_groups_in_words(map(asdict, groups), long_term)
 
 
 def _long_term_mean(counts: Sequence[Sequence[int]], periods: Sequence[int | None]) -> float | None:

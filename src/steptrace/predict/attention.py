@@ -47,7 +47,7 @@ _LARGEST_HEAD: Final = 256
 _LARGEST_HOPPER = 256
 _LARGEST_CUDNN = 128
 _BLACKWELL_HEADS = (192, 128)
-#: Shares of dropout that cuDNN knows.
+#: The dropout probabilities that cuDNN supports.
 _DROPOUTS: Final = 16
 #: The memory-efficient operator pads the tensor that it keeps for the backward pass to a multiple of this.
 _PADDED: Final = 32
@@ -102,7 +102,7 @@ def attention(  # noqa: PLR0913 - torch's own
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
 ) -> Tensor:
-    """In place of `torch.nn.functional.scaled_dot_product_attention`; this device would take plain products.
+    """Replaces `torch.nn.functional.scaled_dot_product_attention`, which would take plain products on this device.
 
     Raises:
         RuntimeError: no operator that is switched on takes the tensors; PyTorch's own words.
@@ -134,7 +134,7 @@ def of_fakes(  # noqa: PLR0913 - torch's own
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
 ) -> Tensor:
-    """The same for tensors without values, while code is compiled."""
+    """`attention` for tensors without values, while code is compiled."""
     tensors = [query, key, value]
     if torch.is_autocast_enabled(DEVICE_TYPE):
         tensors = [tensor.to(torch.get_autocast_dtype(DEVICE_TYPE)) for tensor in tensors]
@@ -170,7 +170,7 @@ def is_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def replacements() -> Replacements:
     """The replacements of the functions that say which fused operator takes some tensors."""
     return {
-        **replacing("torch._C._is_flash_attention_available", lambda _: lambda: True),  # whatever the GPU
+        **replacing("torch._C._is_flash_attention_available", lambda _: lambda: True),  # on every GPU
         **replacing("torch._C._can_use_flash_attention", partial(_answering, takes=_takes_flash)),
         **replacing("torch._C._can_use_mem_efficient_attention", partial(_answering, takes=_takes_efficient)),
         **replacing("torch._C._can_use_cudnn_attention", partial(_answering, takes=_takes_cudnn)),

@@ -114,7 +114,10 @@ def index_of(device: Any) -> int:
 
 
 def choose_device(device: Any) -> int:
-    """`torch.cuda.set_device`: by a number, a name or a device; the one before. A negative number chooses nothing."""
+    """`torch.cuda.set_device`, by a number, a name or a device; return the GPU chosen before.
+
+    A negative number chooses nothing.
+    """
     before = device_index()
     index = index_of(device)
     if index >= 0:
@@ -123,7 +126,7 @@ def choose_device(device: Any) -> int:
 
 
 def cuda_device(device: Any = None) -> torch.device:
-    """A device as the program knows it, with its index; None: the current one."""
+    """A device as the program knows it, with its index. None means the current device."""
     return torch.device("cuda", index_of(device))
 
 
@@ -223,7 +226,7 @@ ENGINE: Final = "torch.autograd.Variable._execution_engine"
 
 
 class _WrappedEngine:
-    """PyTorch's engine of backward passes, of which a subclass replaces `run_backward`."""
+    """PyTorch's engine of backward passes. Subclasses replace `run_backward`."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -318,7 +321,7 @@ def _without_threads() -> None:
 
 
 def _registration(path: str) -> Any:
-    """A function by which the device is registered; the caller has seen that it is there."""
+    """A function that registers the device. The caller has checked that PyTorch has it."""
     return private(path)
 
 
@@ -329,7 +332,7 @@ def _taken_by() -> str:
     return str(_BACKEND_NAME())
 
 
-#: Asks for the name of the spare backend, which is this one while nobody has taken it.
+#: Returns the name of the spare backend; "privateuseone" until a library has renamed it.
 _BACKEND_NAME: Final = private("torch._C._get_privateuse1_backend_name")
 #: The name under which this process has registered the device, once it has.
 _registered: list[str] = []
@@ -355,12 +358,12 @@ def module_there() -> Iterator[None]:
 
 
 def forget_accelerator() -> None:
-    """Let functions of PyTorch that remember their answers forget them, at both ends of a prediction."""
+    """Clear the caches of PyTorch's functions about the accelerator, at both ends of a prediction."""
     for function in _REMEMBER:
         function.cache_clear()
 
 
-#: Functions that remember answers that follow from the accelerator.
+#: Functions with a cache, whose answers depend on the accelerator.
 _REMEMBER: Final[tuple[Any, ...]] = tuple(
     function
     for function in (

@@ -52,7 +52,7 @@ class _Work(_WorkBase):  # type: ignore[misc]
         self._results = results
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the other ranks, which on a GPU its stream would do."""
+        """Wait for the other ranks. On a GPU its stream would wait."""
         work = self._work
         self._work = None
         self._results = None
@@ -85,7 +85,7 @@ def with_results(value: Any, results: Sequence[Any]) -> Any:
 
 
 def _in_rows(operator: Any) -> Callable[..., Any]:
-    """A collective on whole tensors as NCCL runs it: it asks for their sizes alone, gloo for a row of each rank."""
+    """A collective on whole tensors, as NCCL runs it: NCCL only compares their sizes, and gloo needs a row per rank."""
 
     def run(*tensors_and_more: Any, **named: Any) -> Any:
         flat = [value.view(-1) if isinstance(value, torch.Tensor) else value for value in tensors_and_more]
@@ -112,7 +112,7 @@ def release() -> None:
 
 
 def replacements() -> dict[tuple[Any, str], Any]:
-    """By owner and name: where a program asks for NCCL, process groups are made of gloo, and say they are NCCL's."""
+    """The replacements by owner and name: a process group for NCCL is made of gloo, and says that it is NCCL's."""
     if not _AVAILABLE or missing("ranks"):
         return {}
     c10d: Any = dist.distributed_c10d

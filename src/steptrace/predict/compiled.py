@@ -36,7 +36,7 @@ _OPERATORS_OF_FUNCTIONS: Final = "torch._higher_order_ops"
 _CHECKED: Final = "eager"
 #: What `torch._dynamo.optimize` returns if nothing is to be compiled.
 _NOTHING: Final = "torch._dynamo.eval_frame._NullDecorator"
-#: The method that modules are called by.
+#: The method that runs when a module is called.
 _CALL_OF_MODULES: Final = "_call_impl"
 #: Stances (`torch.compiler.set_stance`): nothing is compiled, or nothing again, or not at the first call.
 _EAGER: Final = "force_eager"
@@ -50,7 +50,7 @@ def replacements(recorder: Syncs) -> Replacements:
     of_modules: Replacements = {}
     if recorder.compilation.compiles_modules:
         of_modules[nn.Module, "__call__"] = _as_if_compiled(recorder, nn.Module.__call__)
-    dynamo = importlib.import_module("torch._dynamo")  # which every optimizer imports
+    dynamo = importlib.import_module("torch._dynamo")  # every optimizer imports it
     # Dynamo keeps the functions of PyTorch that it knows, as they are at its first use. That use must come before they
     # are replaced. Later, it could follow neither this prediction's compiled code nor anything compiled after it.
     learn_functions = private("torch._dynamo.variables.torch.TorchInGraphFunctionVariable._get_handlers")
@@ -74,7 +74,7 @@ def _following(recorder: Syncs, optimize: Callable[..., Any]) -> Callable[..., A
 
     @wraps(optimize)
     def following(backend: Any = INDUCTOR, **options: Any) -> Callable[[Any], Any]:
-        """Wraps a module or function that runs as it is, and is noted at each call."""
+        """Wraps a module or function. It runs as it is, and each call is noted."""
         compiler = Compiler.from_arguments(backend, options)
         # PyTorch refuses what it would refuse in the program. Inductor itself is not asked: its import takes seconds.
         asked = _CHECKED if compiler.backend == "inductor" else backend
@@ -257,7 +257,7 @@ class _Context:
             code = None
             if recorder.compilation.is_followed:
                 compiled_forward = unit.forward
-                unit.forward = forward  # what is followed is the program's own
+                unit.forward = forward  # the program's own forward is followed
                 try:
                     code = self._kinds.place_of(unit, args, kwargs)
                 finally:
@@ -271,7 +271,7 @@ class _Context:
 
 
 def _put_back(module: nn.Module, forward: Callable[..., Any] | None) -> None:
-    """Give a module its earlier `forward` again; None: the `forward` of its class."""
+    """Give a module its earlier `forward` again; None stands for the `forward` of its class."""
     if forward is None:
         del module.forward
     else:

@@ -84,7 +84,7 @@ class AnyEvent:
         pass
 
     def query(self) -> bool:
-        UNFINISHED.clear()  # the program asks until it is over
+        UNFINISHED.clear()  # the program asks again until the work is over
         return True
 
     def elapsed_time(self, end_event: "AnyEvent") -> float:
@@ -152,7 +152,7 @@ class Stream:
         return 0, -5
 
     def query(self) -> bool:
-        UNFINISHED.clear()  # the program asks until it is over
+        UNFINISHED.clear()  # the program asks again until the work is over
         return True
 
     def is_capturing(self) -> bool:

@@ -19,7 +19,7 @@ from steptrace.torch_names import private
 _DEFINITIONS: Final[Any] = private("torch._library.custom_ops.OPDEFS")
 _Definition: Final[Any] = private("torch._library.custom_ops.CustomOpDef")
 _FUNCTIONS_ON: Final[Any] = private("torch._C._EnableTorchFunction") or nullcontext
-#: Dispatch keys of what runs for a CUDA tensor, the first first.
+#: The dispatch keys whose kernels run for a CUDA tensor, in the order of precedence.
 _KEYS: Final = ("CUDA", "CompositeExplicitAutograd")
 #: Functions of Python by an overload's name and dispatch key.
 _implementations: dict[tuple[str, str], Callable[..., Any]] = {}

@@ -27,7 +27,7 @@ class Symbol(NamedTuple):
     is_float: bool = False
 
     def values(self, scope: Scope) -> list[float]:
-        """What its sources are in a call, as far as they are numbers there."""
+        """The values of its sources in a call, as far as they are numbers there."""
         numbers = map(scope.value_of, self.sources)
         return [number for number in numbers if isinstance(number, float if self.is_float else int)]
 
@@ -63,7 +63,7 @@ class DynamicSizes(NamedTuple):
 
     @classmethod
     def of_shapes(cls, shapes: Any) -> "DynamicSizes":
-        """By PyTorch's own account of them, a `ShapeEnv`."""
+        """The dynamic sizes that PyTorch has noted in a `ShapeEnv`."""
         named = {symbol: tuple(source.name for source in sources) for symbol, sources in shapes.var_to_sources.items()}
         symbols = []
         for symbol, sources in named.items():

@@ -34,7 +34,7 @@ _ENCODER: Final = nn.TransformerEncoder.forward.__code__
 
 
 def replacements() -> Replacements:
-    """The replacement of the question whether functions are replaced."""
+    """The replacement of `has_torch_function`, by which modules ask whether functions are replaced."""
     return {} if not REPLACED else replacing("torch.overrides.has_torch_function", _ours_do_not_count)
 
 

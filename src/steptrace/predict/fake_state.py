@@ -19,7 +19,7 @@ FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")
 FakeTensorMode: Any = private("torch._subclasses.fake_tensor.FakeTensorMode")
 #: The method of optimizers that makes their state at the first step.
 _FIRST: Final = "_init_group"
-#: Beginnings of the names of what `mark_dynamic` and its like note on a tensor.
+#: Beginnings of the names of attributes that `mark_dynamic` and its like set on a tensor.
 _MARKS: Final = ("_dynamo_", "_has_dynamo_", "_specialize")
 #: Values without tensors in them.
 _ATOMS: Final = (type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, torch.dtype, torch.device)

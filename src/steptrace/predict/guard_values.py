@@ -1,4 +1,4 @@
-"""What guards of compiled code look at: Dynamo's guards, the objects that they name, and the values to compare."""
+"""The guards of compiled code: Dynamo's guards, the objects that they name, and the values to compare."""
 
 import builtins
 import enum

@@ -1,4 +1,4 @@
-"""Recompilations of compiled code: which calls differ in what its guards look at.
+"""Recompilations of compiled code: which calls differ in the values that its guards check.
 
 Dynamo says what it guards, and which sizes are dynamic, each time that it follows a call (`Frame`). The values are
 noted in the program itself, and are compared at later calls. A call that fits none of the noted ones is compiled again.
@@ -46,7 +46,7 @@ pytree: Any = private("torch.utils._pytree")
 _PLAIN: Final = (int, float, str, NoneType)
 #: Types of the values of guards on those, and on lengths.
 _COMPARED_BY_VALUE: Final = (*_PLAIN, tuple)
-#: How often Dynamo is asked about calls with the same guards without a recompilation, before it is not asked any more.
+#: Dynamo is not asked any more about calls with the same guards after so many answers without a recompilation.
 #: Chosen freely: each time takes seconds.
 _MOST_IN_VAIN: Final = 3
 #: Places of the compiled function, and of the object whose method it is, among the arguments of a call.
@@ -57,7 +57,7 @@ Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
 def code_of(target: Any) -> object:
-    """What Dynamo counts compilations of: the code of a function, which modules of one class share."""
+    """The code of a function, by which Dynamo counts compilations. Modules of one class share it."""
     function = target.forward if isinstance(target, nn.Module) else target
     function = inspect.unwrap(function)
     return getattr(getattr(function, "__func__", function), "__code__", None) or id(target)
@@ -83,7 +83,7 @@ class Reference(NamedTuple):
 
     @classmethod
     def to_value(cls, value: Any, arguments: Mapping[int, int]) -> "Reference":
-        """To an object of this process; `arguments` has the places of the call's arguments by their identity."""
+        """The reference to an object of this process. `arguments`: the places of the call's arguments, by identity."""
         if id(value) in arguments:
             return cls(argument=arguments[id(value)])
         if type(value) in (tuple, list):
@@ -95,7 +95,13 @@ class Reference(NamedTuple):
         return cls(identity=id(value))
 
     def object_of(self, objects: Mapping[int, Any], leaves: Mapping[int, Any], names: Mapping[str, Any]) -> Any:
-        """The object, among those of this process by identity, and the call's arguments by their place and name."""
+        """The object that is referred to.
+
+        Args:
+            objects: the objects of this process, by identity.
+            leaves: the call's arguments, by place.
+            names: the call's arguments, by name.
+        """
         if self.name is not None:
             return names.get(self.name, MISSING)
         if self.argument is not None:
@@ -106,7 +112,7 @@ class Reference(NamedTuple):
         return parts if self.container is dict else self.container(parts.values())
 
     def identities(self) -> Iterator[int]:
-        """Of all objects that it is made of."""
+        """The identities of all objects that it refers to."""
         if self.identity is not None:
             yield self.identity
         for _, part in self.parts:
@@ -420,7 +426,7 @@ def frame_of(  # noqa: PLR0913
 
 
 def fits(known: Sequence[Compiled], output: Any, stands_for: Mapping[int, int]) -> tuple[bool, Failed | None]:
-    """Whether earlier compilations of a function do for this call, and the guard that keeps it from the latest one.
+    """Whether an earlier compilation of a function fits this call, and the guard of the latest one that fails.
 
     Args:
         known: the earlier compilations.

@@ -86,9 +86,11 @@ def recorded_form(launch: Launch, mask_share: float) -> OperatorCalls | None:
         )
     if launch.operator in FLEX_ATTENTION:
         return flex_calls(launch.args[:3], mask_share)[FLEX_ATTENTION.index(launch.operator)]
-    if launch.operator is _WITH_EFFECTS:  # an operator that others may not overtake, as a check of a result
+    if (
+        launch.operator is _WITH_EFFECTS
+    ):  # an operator that must keep its place among others, such as a check of a result
         launch = replace(launch, operator=launch.args[1], args=launch.args[2:])
-    if isinstance(launch.operator, HigherOrderOperator):  # such as a kernel in Triton of the program's own
+    if isinstance(launch.operator, HigherOrderOperator):  # such as a Triton kernel of the program
         tensors, results = map(pytree.tree_leaves, ((launch.args, launch.kwargs), launch.result))
         tensors, results = ([leaf for leaf in leaves if isinstance(leaf, Tensor)] for leaves in (tensors, results))
         name = f"{OWN_KERNELS}.{launch.operator.name()}"

@@ -23,7 +23,7 @@ from steptrace.torch_names import private
 pytree: Any = private("torch.utils._pytree")
 _Function = Callable[..., Any]
 _LAZY: Final[Any] = (UninitializedParameter, UninitializedBuffer)
-#: The class that both inherit.
+#: The class that lazy parameters and lazy buffers inherit.
 _MIXIN: Final[Any] = private("torch.nn.parameter.UninitializedTensorMixin")
 
 
@@ -100,7 +100,7 @@ def _map(function: _Function, rows: Sequence[Tensor], operands: Sequence[Any] = 
 
 
 def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """How a module's tensors are converted or moved.
+    """Converts or moves a module's tensors.
 
     `Module.half()` in inference mode leaves parameters that can be trained, as it does on CUDA. A parameter that a
     graph still holds, as `torch.nn.utils.weight_norm` does, cannot be swapped: a new one takes its place.
@@ -125,7 +125,7 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _new(new: Callable[..., Any]) -> Callable[..., Any]:
-    """How a parameter is made of a tensor: of the virtual device, too, as one of the program's own class."""
+    """Makes a parameter of a tensor, also of one of the virtual device, or of a class of the program."""
 
     def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002, N807 - torch's
         if cls is not nn.Parameter and is_virtual(data) and known_class(data) in (Tensor, nn.Parameter):
@@ -137,7 +137,7 @@ def _new(new: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _making(make: Callable[..., Tensor]) -> Callable[..., Any]:
-    """How a tensor becomes one of a class: a lazy one stays on the CPU."""
+    """Makes a tensor one of a class. A lazy tensor stays on the CPU."""
 
     def make_subclass(cls: Any, data: Tensor, *args: Any, **kwargs: Any) -> Any:
         is_lazy = issubclass(cls, _LAZY) and is_virtual(data)

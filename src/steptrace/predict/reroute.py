@@ -284,7 +284,7 @@ def _labels(recorder: Syncs) -> Replacements:
 def _functions(recorder: Syncs) -> Replacements:
     """Let custom autograd functions report their start. Their operators have no autograd node, but are forward work."""
     owner = torch.autograd.Function
-    call = vars(owner)["apply"]  # of Python's or of C's own
+    call = vars(owner)["apply"]  # a method in Python or in C
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and any(
@@ -341,7 +341,7 @@ def _without_recorder(set_up: Callable[[], _SetUp]) -> Callable[[Syncs], _SetUp]
     return lambda _recorder: set_up()
 
 
-#: All that is different in the process while a prediction is active, in the order in which it is set up. Settings of
+#: All changes of the process while a prediction is active, in the order in which they are set up. Settings of
 #: PyTorch come first, since what follows may call PyTorch; they are undone last.
 FEATURES: Final = (
     Feature("eager", "the program runs as it is written", "compiled code is not followed", _not_compiled),

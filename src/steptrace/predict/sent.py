@@ -18,7 +18,7 @@ from steptrace.predict.storages import VirtualStorage
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import VirtualTensor
 
-#: How a type is sent to another process: by a function for it. PyTorch adds its types to Python's own.
+#: The functions that send objects to another process, by type. PyTorch adds its types to Python's own.
 _REDUCERS: Final[dict[Any, Any]] = getattr(ForkingPickler, "_extra_reducers", {})
 #: The types that tensors of the device count as.
 _SENT: Final = (Tensor, nn.Parameter)
@@ -63,7 +63,7 @@ def _sending(reduce: _Reducer, of_storages: _Reducer | None) -> _Reducer:
 
 
 def _of_host(reduce: _Reducer, storage: Any) -> Any:
-    """What PyTorch sends of a storage, which counts as one of the host meanwhile."""
+    """The data that PyTorch sends for a storage, which counts as one of the host meanwhile."""
     kind = type(storage)
     _as_host_s(storage)
     try:

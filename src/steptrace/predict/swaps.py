@@ -1,4 +1,4 @@
-"""Tensors that get another content and stay the same object: by `tensor.data = other`, or as their module moves.
+"""Tensors that get new content and stay the same object: by `tensor.data = other`, or when their module moves.
 
 On CUDA such a tensor keeps its class, its gradient, and what the program has noted on it. PyTorch's C++ refuses to give
 a tensor of the host the content of one of the virtual device, so the two change places here.
@@ -16,9 +16,9 @@ from steptrace.predict.stands_for import hidden
 from steptrace.predict.tensor import SET_DATA, attributes_of_program, is_virtual, is_wrapper, known_class
 from steptrace.torch_names import private
 
-#: Exchanges what two tensors are in C++.
+#: Exchanges the C++ parts of two tensors.
 _EXCHANGE: Final[Any] = private("torch._C._swap_tensor_impl")
-#: Methods of modules that give their own tensors another content; on CUDA they do so by `tensor.data = other`.
+#: Methods of modules that give their own tensors new content. On CUDA they use `tensor.data = other`.
 _OF_MODULES: Final = ("Module._apply", "Module._load_from_state_dict")
 #: The attribute of a tensor that holds the hooks of its gradient. C++ has the hooks, too, in the part that is swapped.
 _HOOKS: Final = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -63,7 +63,9 @@ def _is_held_by_cpp(tensor: Any) -> bool:
     count = tensor._use_count()
     if count == 1 or not (tensor.is_leaf and tensor.requires_grad):
         return bool(count > 1)
-    _accumulator = torch.autograd.graph.get_gradient_edge(tensor)  # is made here unless it is there, and holds it, too
+    _accumulator = torch.autograd.graph.get_gradient_edge(
+        tensor
+    )  # made here if it does not exist yet; it holds the tensor, too
     return bool(tensor._use_count() > 2)
 
 
@@ -93,4 +95,4 @@ def _take(tensor: Any, content: Any) -> None:
         tensor._inner = content._inner
         tensor.gpu = content.gpu
     for name, hook in hooks.items():
-        setattr(tensor, name, hook)  # lets C++ know of them again
+        setattr(tensor, name, hook)  # registers the hooks in C++ again

@@ -1,4 +1,4 @@
-"""A rule: how often an operator on CUDA tensors makes the host wait, and where that is to be read in PyTorch.
+"""A rule: how often an operator on CUDA tensors makes the host wait, and where PyTorch's source says so.
 
 The definition of a sync is the report's: one host operation after which the host goes on only once queued GPU work is
 complete; a copy with its stream sync is one.

@@ -20,7 +20,7 @@ from steptrace.engine.frames import is_python_s_own
 from steptrace.predict.backend import Replacements
 from steptrace.predict.places import Stack, stack_of, started_at
 
-#: Seconds between two looks at a thread that is waited for.
+#: Seconds between two checks of a thread that is waited for.
 _LOOK_S: Final = 0.002
 #: Seconds after which a thread is no longer waited for.
 _MOST_S: Final = 1.0
@@ -143,7 +143,7 @@ class _Ended:
 
 
 def stop_if_ended() -> None:
-    """Wait for ever if another thread is ending the process; else return at once."""
+    """Wait for ever if another thread is ending the process; otherwise return at once."""
     while _Ended.main not in (None, threading.get_ident()):
         time.sleep(_MOST_S)
 
@@ -197,7 +197,7 @@ def settle(helpers: Collection[Helper]) -> None:
 
 
 def _still_working(before: dict[Helper, tuple[int, int] | None]) -> list[Helper]:
-    """The threads that do not wait where they did at the last look; `before` holds these places, and is updated."""
+    """The threads that have moved since the last check. `before` holds the places where they waited, and is updated."""
     working = []
     for helper, place in before.items():
         now = helper.waits_at()

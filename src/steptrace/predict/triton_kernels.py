@@ -52,7 +52,7 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> "_
         named = {name: value for name, value in kwargs.items() if name in self.arg_names}
         arguments = {**defaults, **dict(zip(self.arg_names, args, strict=False)), **named}
         if callable(grid):
-            grid(arguments)  # as it may ask the device for something
+            grid(arguments)  # because it may ask the device for something
         _launched(self, {name: tensor for name, value in arguments.items() if (tensor := _tensor(value)) is not None})
     return _Compiled(self)
 

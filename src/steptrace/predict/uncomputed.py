@@ -28,7 +28,7 @@ from steptrace.predict.tensor import map_tensors
 _LARGE: Final = 2**16
 #: The same limit for tensors whose values come from the host.
 _LARGE_DATA: Final = 2**24
-#: Weights on the host of this many elements or more are not initialised: nobody reads them before they are moved.
+#: Weights on the host of this many elements or more are not initialised. They are moved before they are read.
 _LARGE_WEIGHT: Final = 2**20
 #: The placeholder that fills a small floating-point result of uncomputed inputs.
 _FILL: Final = 1.0
@@ -41,8 +41,8 @@ _SHARE_SET: Final = 0.5
 #: An operator without a meta kernel runs on filled inputs of up to this many elements. Beyond that its error reaches
 #: the program.
 _MOST_FILLED: Final = 2**28
-#: How the names of operators begin whose results have no values from `_LARGE` on, even if their inputs come from the
-#: host.
+#: Beginnings of operators' names. Their results have no values from `_LARGE` elements on, even if the inputs come from
+#: the host.
 _RANDOM: Final = (
     "empty", "rand", "normal", "uniform", "new_empty", "bernoulli", "dropout", "native_dropout", "multinomial",
 )  # fmt: skip
@@ -141,7 +141,7 @@ def _bound(tensor: Tensor, arguments: Sequence[Any], written: Sequence[Tensor]) 
 
 
 def _finite(tensor: Tensor) -> Tensor:
-    """Which values are neither infinite nor NaN; of a compressed or sparse tensor, of those that it holds."""
+    """Which values are neither infinite nor NaN. For a compressed or sparse tensor: which of the stored values."""
     if tensor.layout is torch.sparse_coo:
         tensor = tensor._values()
     elif tensor.layout is not torch.strided:

@@ -1,21 +1,24 @@
 """What a program would do on a GPU that is not there: the section on a page without one."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from steptrace import format as fmt
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.prediction import PredictedStep
-from steptrace.engine.kinds import counts_in_words
+from steptrace.engine.kinds import step_groups
 from steptrace.report.page.markup import Html
 from steptrace.report.page.rows import site_table
 from steptrace.report.page.section import Explained, Parts, note
 from steptrace.report.page.table import Figure, figures_table
 from steptrace.words.estimate import busy_words, memory_words, reason_words, step_words
+from steptrace.words.syncs import step_groups_in_words
 
 
 def predicted_parts(prediction: PredictedStep, estimates: Sequence[Estimate]) -> Parts:
     """What the same program would do on a GPU that is not there."""
-    kinds = counts_in_words(prediction.by_step, prediction.sites_by_step)
+    groups, often = step_groups(prediction.by_step, prediction.sites_by_step)
+    kinds = step_groups_in_words(map(asdict, groups), often)
     ranks = len(prediction.by_rank)
     text = f"{fmt.plural(prediction.syncs_per_step, 'sync')} per step" + (f" on average: {kinds}" if kinds else "")
     sentences = [text + (f" on rank 0 of {ranks}; collectives are not estimated." if ranks > 1 else ".")]
