@@ -43,7 +43,15 @@ from steptrace.estimate.collectives import FILE as COLLECTIVES
 from steptrace.estimate.constants import FILE, PRODUCTS, AttentionLosses, Constants, parse
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu, gpu_named
-from steptrace.estimate.kernel_classes import ATTENTION, DEPTHWISE, ELEMENTWISE, HOST_COPY, NEVER_MEASURED, STRIDED
+from steptrace.estimate.kernel_classes import (
+    ATTENTION,
+    DEPTHWISE,
+    ELEMENTWISE,
+    HOST_COPY,
+    IMPLICIT,
+    NEVER_MEASURED,
+    STRIDED,
+)
 from steptrace.estimate.tiles import attention_effort, effort
 from steptrace.estimate.times import GROWS_S, ideal_seconds, kernel_seconds
 from steptrace.estimate.traced_convolution import convolution_flop
@@ -695,6 +703,9 @@ WITH_ZEROS, WITH_NUMBERS = 295.0, 257.0
 #: of 64 channels were as slow in 2020 (pytorch/pytorch#34977).
 VERSIONS: Final[Mapping[tuple[str, str], float]] = {("grouped convolution, channels last backward", "16"): 3.3}
 GEFORCE: Final = "GeForce"
+#: How far the share of a convolution in float32 without Winograd's form may be from that of products, as a standard
+#: deviation of the logarithm. Judged: all convolutions that were measured alone have that form.
+AS_PRODUCT: Final = 0.15
 #: Convolutions that load few channels at once. On an H100 those of images of 3 channels reach 34 TFLOP/s (traces of
 #: TraceLens), hardly more than on an RTX 3090. Many channels that are no multiple of 8 are padded by cuDNN.
 OF_MULTIPROCESSORS: Final = ("under 32 channels", "grouped convolution")
@@ -949,7 +960,15 @@ def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, ob
     for row in result:
         if row["kind"] == "product" and OF_ZEROS in str(row["source"]):
             row["of_zeros"] = True
-    return [*result, *map(dict, BY_WARPS)]
+    result += map(dict, BY_WARPS)
+    result += [
+        {**row, "kind": kind, "spread_arithmetic": math.hypot(float(str(row["spread_arithmetic"])), AS_PRODUCT),
+         "tested": False, "source": f"products: {row['source']}"}
+        for kind in (IMPLICIT, f"{IMPLICIT} backward")
+        for row in result
+        if (row["kind"], row["format"]) == ("product", "32")
+    ]  # fmt: skip
+    return result
 
 
 def _gflops_per_sm(measured: Mapping[str, Known]) -> float:

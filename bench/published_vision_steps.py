@@ -195,6 +195,17 @@ class Fcn(nn.Module):
         return scores, self.other(features[-2]) if self.training else scores
 
 
+class Swish(nn.Module):
+    """Swish as pycls has it written: two operators."""
+
+    def __init__(self, inplace: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - as timm calls it
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map any shape to the same one."""
+        return x * torch.sigmoid(x)
+
+
 def detector(network: str) -> nn.Module:
     """A detector of torchvision whose batch norms and first layers are frozen."""
     from torchvision.models import detection, resnet50
@@ -231,6 +242,8 @@ def model_of(program: Program) -> Any:
         return Fcn(program.network.partition("_")[2])
     import timm
 
+    if program.network in OF_EFFICIENT_NETS:
+        return timm.create_model(program.network, pretrained=False, act_layer=Swish)
     return timm.create_model(program.network, pretrained=False)
 
 

@@ -68,7 +68,17 @@ def language(followed):  # noqa: ARG001  # which it imports
 
 
 @pytest.fixture(scope="module")
-def bench(derive, timm, steps, networks, language, book):  # noqa: ARG001  # which it imports
+def vision(followed):  # noqa: ARG001  # which it imports
+    return bench_module("published_vision_steps")
+
+
+@pytest.fixture(scope="module")
+def tuning(followed):  # noqa: ARG001  # which it imports
+    return bench_module("published_fine_tuning")
+
+
+@pytest.fixture(scope="module")
+def bench(derive, timm, steps, networks, language, book, vision, tuning):  # noqa: ARG001  # which it imports
     return bench_module("estimate")
 
 

@@ -227,7 +227,57 @@ def test_tf32_is_float32_on_a_gpu_without_it(gpu, format_):
     images, weight = tensor(8, 64, 16, 16, dtype="float32"), tensor(64, 64, 3, 3, dtype="float32")
     (kernel,) = kernels_of(replace(call("convolution", [images, weight], [images]), flop=10**9), tf32=True)
     assert on_gpu(kernel, gpu_named(gpu)).format == format_
-    assert on_gpu(kernel, gpu_named(gpu)).kind == "convolution"
+    assert on_gpu(kernel, gpu_named(gpu)).kind.startswith("convolution")
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(
+    ("size", "stride", "dilation", "kind"),
+    [
+        (3, 1, 1, "convolution"),
+        (3, 1, 2, "convolution, implicit GEMM"),
+        (3, 2, 1, "convolution, implicit GEMM"),
+        (1, 1, 1, "convolution, implicit GEMM"),
+        (5, 1, 1, "convolution, implicit GEMM"),
+    ],
+)
+def test_in_float32_a_convolution_has_winograd_s_form_or_is_a_product(size, stride, dilation, kind, *, backward):
+    shapes = ((8, 64, 28, 28), (96, 64, size, size), (8, 96, 28 // stride, 28 // stride))
+    images, weight, made = (tensor(*shape, dtype="float32") for shape in shapes)
+    places, terms = 8 * (28 // stride) ** 2, 64 * size**2
+    inputs, outputs = ([made, images, weight], [images, weight]) if backward else ([images, weight], [made])
+    name = "convolution_backward" if backward else "convolution"
+    of_call = call(name, inputs, outputs, flop=2 * places * terms * 96)
+    of_call = replace(of_call, arguments={"dilation": [dilation, dilation]})
+    (kernel,) = kernels_of(of_call)
+    assert kernel.kind == kind + (" backward" if backward else "")
+    assert kernel.sizes == (1, 96, places, terms)
+    assert kernel.effort == 1  # 28 pixels are seven squares of 4
+    # On tensor cores nothing changes. A GPU without TF32 has the kernel of float32.
+    (on_tensor_cores,) = kernels_of(of_call, tf32=True)
+    assert (on_tensor_cores.kind.removesuffix(" backward"), on_tensor_cores.sizes) == ("convolution", ())
+    assert on_gpu(on_tensor_cores, gpu_named("A100-40")) == on_tensor_cores
+    assert on_gpu(on_tensor_cores, gpu_named("V100")) == kernel
+
+
+def test_squares_of_winograd_s_form_reach_beyond_small_images():
+    images, weight = (tensor(*shape, dtype="float32") for shape in ((8, 64, 7, 7), (64, 64, 3, 3)))
+    (kernel,) = kernels_of(call("convolution", [images, weight], [images], flop=10**9))
+    assert kernel.effort == pytest.approx((8 / 7) ** 2)
+
+
+def test_norms_of_wide_elements_reach_more_of_the_bandwidth_than_of_narrow_ones_and_no_more_than_maps():
+    images = {dtype: tensor(8, 64, 32, 32, dtype=dtype) for dtype in ("float16", "float32")}
+    for name in ("native_batch_norm", "max_pool2d_with_indices_backward"):
+        kernels = [kernels_of(call(name, [one] * 3, [one]))[0] for one in images.values()]
+        for gpu in map(gpu_named, ("V100", "H100", "RTX-3090")):
+            narrow, wide = (shipped().efficiency_for(kernel, gpu) for kernel in kernels)
+            most = shipped().efficiency_of("elementwise", "none", gpu).memory
+            assert narrow.memory < wide.memory <= most
+            assert wide.spread_memory > narrow.spread_memory
+            assert not wide.tested
+    maps = [kernels_of(call("relu", [one], [one]))[0] for one in images.values()]
+    assert len({shipped().efficiency_for(kernel, gpu_named("V100")) for kernel in maps}) == 1
 
 
 def test_a_name_of_two_cards_has_a_wider_band_than_a_card():

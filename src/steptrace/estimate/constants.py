@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu
@@ -19,6 +19,9 @@ from steptrace.estimate.kernel_classes import (
     TILED_GROUPS,
     UNALIGNED_NORM,
 )
+
+if TYPE_CHECKING:
+    from steptrace.estimate.work import Kernel
 
 FILE: Final = Path(__file__).with_name("constants.toml")
 #: By format: the formats whose figures are used for a class without figures in it. The spread then grows by `_WIDER`.
@@ -146,6 +149,24 @@ class Constants:
         """The spread that kernels of a class have in common with all others of a program."""
         common = self.common_spread_products if kind in PRODUCTS else self.common_spread
         return min(common, efficiency.common or common)
+
+    def efficiency_for(self, kernel: "Kernel", gpu: Gpu) -> Efficiency:
+        """The efficiency of a kernel's class, adjusted to the width of its elements.
+
+        Norms and pooling compute much for each element, and were measured on elements of 2 bytes. With wider elements
+        there are fewer for a byte, as on a GPU with less bandwidth per multiprocessor.
+        """
+        found = self.efficiency_of(kernel.kind, kernel.format, gpu)
+        if not kernel.is_wide:
+            return found
+        most = self.efficiency_of(ELEMENTWISE, kernel.format, gpu).memory
+        power = min(self.by_multiprocessor * math.log(2), max(0.0, math.log(most / found.memory)))
+        return replace(
+            found,
+            memory=found.memory * math.exp(power),
+            spread_memory=math.hypot(found.spread_memory, _BY_SM_SPREAD * power),
+            tested=False,
+        )
 
     def efficiency_of(self, kind: str, format_: str, gpu: Gpu) -> Efficiency:
         """The efficiency of a class: measured on this GPU, else on its architecture, its family, or any GPU.

@@ -13,6 +13,8 @@ from steptrace.estimate.layout import channels_last, elements, is_contiguous, ot
 TILE: Final = 32
 #: Channels that tensor cores load together; images of fewer are padded.
 PADDED: Final = 8
+#: Pixels of the side of a square that Winograd's form computes at once.
+_WINOGRAD: Final = 4
 #: Products that an instruction of tensor cores adds up in 16 bit.
 _SUMMED: Final = 16
 #: Groups that kernels for tensor cores exist for: channels in a group, and the fewest groups. In steps of timm that
@@ -58,6 +60,32 @@ def has_tiled_groups(call: OperatorCalls) -> bool:
     count = groups(call)
     width = read / count
     return read == written and width in _TILED_GROUPS and read % TILE == 0 and count >= _FEWEST_GROUPS
+
+
+def has_winograd(call: OperatorCalls) -> bool:
+    """Whether a convolution has Winograd's form, which multiplies less: 3 x 3, with neither stride nor dilation."""
+    images, weight = images_and_weight(call)
+    result = call.inputs[0] if is_backward(call) else call.outputs[0]
+    dilation = call.arguments.get("dilation") or ()
+    is_whole = all(made >= size - 2 for made, size in zip(result.shape[2:], images.shape[2:], strict=True))
+    return weight.shape[2:] == (3, 3) and is_whole and all(step == 1 for step in dilation)
+
+
+def product_of(call: OperatorCalls) -> tuple[int, int, int, int]:
+    """The product that a convolution is: a batch of 1, output channels, places of the result, terms of a sum.
+
+    A backward pass makes two such products; their sizes are those of the forward pass.
+    """
+    result = call.inputs[0] if is_backward(call) else call.outputs[0]
+    weight = images_and_weight(call)[1]
+    channels = result.shape[1]
+    return 1, channels, max(1, elements(result) // max(1, channels)), max(1, elements(weight) // max(1, channels))
+
+
+def winograd_effort(call: OperatorCalls) -> float:
+    """The factor by which squares of 4 x 4 pixels, which Winograd's form computes at once, exceed the result."""
+    result = call.inputs[0] if is_backward(call) else call.outputs[0]
+    return math.prod(_wasted(size, _WINOGRAD) for size in result.shape[2:])
 
 
 def group_effort(call: OperatorCalls) -> float:

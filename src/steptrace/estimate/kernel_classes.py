@@ -14,6 +14,7 @@ from steptrace.estimate.cudnn import (
     groups,
     has_odd_channels,
     has_tiled_groups,
+    has_winograd,
     images_and_weight,
     is_large,
     narrow_sides,
@@ -84,6 +85,8 @@ POOLING: Final = "pooling"
 UNALIGNED_SOFTMAX: Final = "softmax, long rows not a multiple of 8"
 ONE_BLOCK: Final = "cross-entropy of rows"
 CONVOLUTION: Final = "convolution"
+#: In float32, outside of tensor cores: a convolution without Winograd's form is a product of matrices.
+IMPLICIT: Final = "convolution, implicit GEMM"
 ODD_CHANNELS: Final = "convolution, channels not a multiple of 8"
 #: An ending of names: cuDNN's batch norm of channels-last images loads 4 channels at a time.
 UNALIGNED_NORM: Final = ", channels not a multiple of 4"
@@ -95,6 +98,8 @@ GROUPED: Final = "grouped convolution"
 #: For these groups cuDNN has kernels for tensor cores in channels-last.
 TILED_GROUPS: Final = "grouped convolution, groups of 4 to 32 channels"
 _MULTIPLE: Final = 8
+#: Classes that were measured on images in 16 bit, and that compute much for each element.
+OF_IMAGES: Final = ("batch norm", POOLING)
 #: Elements of up to this many bytes are moved faster than their addresses are computed.
 SHORT_ITEM: Final = 2
 #: The most elements of a softmax row that a warp keeps in registers.
@@ -222,7 +227,7 @@ def _convolution(call: OperatorCalls, arithmetic: str) -> str:
             narrow_sides(call)
         ]
     if arithmetic not in TENSOR_CORES:
-        return kind
+        return IMPLICIT if kind == CONVOLUTION and arithmetic == "32" and not has_winograd(call) else kind
     if count == 1 and arithmetic == "16" and has_odd_channels(call):
         kind = ODD_CHANNELS
     if not channels_last((images, weight)):

@@ -304,7 +304,7 @@ def _classes(works: Sequence[Work], gpu: Gpu) -> Iterable[ClassWork]:
 def _tested(kernel: Kernel, gpu: Gpu) -> bool:
     """Whether estimates of its class and format were compared with published measurements."""
     without = kernel.kind == HOST_COPY or kernel.kind in NEVER_MEASURED
-    return not without and shipped().efficiency_of(kernel.kind, kernel.format, gpu).tested
+    return not without and shipped().efficiency_for(kernel, gpu).tested
 
 
 def _limit(timeline: StepTimes, works: Sequence[Work], gpu: Gpu) -> str:
@@ -330,7 +330,7 @@ def _bounds(works: Sequence[Work], gpu: Gpu) -> dict[str, float]:
     for work in works:
         if work.launched.kernel.kind == HOST_COPY:
             continue
-        efficiency = shipped().efficiency_of(work.launched.kernel.kind, work.launched.kernel.format, gpu)
+        efficiency = shipped().efficiency_for(work.launched.kernel, gpu)
         by_flop, by_bytes = ideal_seconds(work.launched.kernel, gpu)
         by_flop, by_bytes = (
             by_flop * effort(work.launched.kernel, gpu, shipped().attention) / efficiency.arithmetic,

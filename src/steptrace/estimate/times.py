@@ -61,7 +61,7 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
         if kernel.over_bus:
             result[row] = 2.5e-6 * floor + kernel.bytes / (gpu.pcie_gbs * 1e9 * _pcie_share())
             continue
-        efficiency = constants.efficiency_of(kernel.kind, kernel.format, gpu)
+        efficiency = constants.efficiency_for(kernel, gpu)
         by_flop, by_bytes = ideal_seconds(kernel, gpu)
         stream = f"{kernel.kind} {kernel.format}"
         seconds, in_vain = np.zeros(COUNT), 1.0
@@ -108,7 +108,7 @@ def assumed_shares(kernel: Kernel, gpu: Gpu, constants: Constants) -> tuple[Draw
     """
     if kernel.over_bus:
         return _pcie_share(), _pcie_share()
-    efficiency = constants.efficiency_of(kernel.kind, kernel.format, gpu)
+    efficiency = constants.efficiency_for(kernel, gpu)
     stream = f"{kernel.kind} {kernel.format}"
     return (
         _share(efficiency.arithmetic, efficiency.spread_arithmetic, f"{stream} arithmetic"),

@@ -10,7 +10,15 @@ from typing import Final
 
 from steptrace.documents.estimate import DeclaredCost, OperatorCalls, TensorSpec
 from steptrace.estimate import kernel_classes
-from steptrace.estimate.cudnn import PADDED, computed_flop, group_effort, images_and_weight, is_backward
+from steptrace.estimate.cudnn import (
+    PADDED,
+    computed_flop,
+    group_effort,
+    images_and_weight,
+    is_backward,
+    product_of,
+    winograd_effort,
+)
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.kernel_classes import FORMATS, LOOKED_UP, arithmetic_of, base_name, kind_of
 from steptrace.estimate.launches import launches
@@ -35,11 +43,13 @@ class Kernel:
         bytes: bytes that it reads and writes, at least.
         launches: number of launches.
         turns: how often a thread of a reduction waits for memory; number of time steps of a recurrent layer.
-        sizes: of a product: batches, rows, columns, length of the sums. Of attention: heads of all samples, queries,
-            keys, width of a head. Empty where not known.
+        sizes: of a product, or a convolution in float32 as one: batches, rows, columns, length of the sums. Of
+            attention: heads of all samples, queries, keys, width of a head. Empty where not known.
         shape: identifies the shape; the times of each shape deviate randomly from the class.
         over_bus: whether its bytes go over PCIe.
         in_graph: whether a CUDA graph launches it instead of the host.
+        in_float32: the kernel in its place on a GPU without TF32, where that is of another class.
+        is_wide: whether its class was measured on narrower elements than its own, see `Constants.efficiency_for`.
         tuned: whether a measurement on the GPU chose it as the quickest of several kernels (`max-autotune`).
     """
 
@@ -55,6 +65,8 @@ class Kernel:
     over_bus: bool = False
     in_graph: bool = False
     tuned: bool = False
+    in_float32: "Kernel | None" = None
+    is_wide: bool = False
 
     @property
     def host_launches(self) -> int:
@@ -87,7 +99,10 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
     kind = kind_of(call, format_)
     flop, effort = float(call.flop), 1.0
     sizes: tuple[int, ...] = ()
-    if kind.startswith(kernel_classes.CONVOLUTION) and flop:
+    if kind in _TILED_CONVOLUTIONS and format_ == "32" and flop:
+        sizes = product_of(call)
+        effort = 1.0 if kind.startswith(kernel_classes.IMPLICIT) else winograd_effort(call)
+    elif kind.startswith(kernel_classes.CONVOLUTION) and flop:
         effort = computed_flop(call) / flop
     elif kind.startswith(f"{kernel_classes.GROUPED}, channels last"):
         effort = group_effort(call)
@@ -109,7 +124,10 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
         sizes=sizes,
         shape=_shape(call),
         over_bus=kind == kernel_classes.HOST_COPY,
+        is_wide=kind.startswith(kernel_classes.OF_IMAGES) and item_bytes(call.inputs[0]) > kernel_classes.SHORT_ITEM,
     )
+    if arithmetic == "tf32" and kernel_classes.is_convolution(call):
+        kernel = replace(kernel, in_float32=kernels_of(call)[0])
     if base_name(call.name) in _FILLED_FIRST:
         filled = float(sum(map(tensor_bytes, call.outputs)))
         fill = Kernel(kind=kernel_classes.ELEMENTWISE, bytes=filled, shape=kernel.shape)
@@ -125,6 +143,12 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
     return (*kernels, *_beside(call, extra, kernel.shape))
 
 
+#: Convolutions whose share in float32 was measured with the losses of tiles.
+_TILED_CONVOLUTIONS: Final = frozenset(
+    f"{kind}{backward}"
+    for kind in (kernel_classes.CONVOLUTION, kernel_classes.IMPLICIT)
+    for backward in ("", " backward")
+)
 #: Real multiplications in one of complex numbers. PyTorch's formulas count one.
 _OF_COMPLEX: Final = 4
 
@@ -151,6 +175,8 @@ def on_gpu(kernel: Kernel, gpu: Gpu) -> Kernel:
     A GPU without TF32 multiplies in float32, though the program allows TF32. Attention whose kernels feed tensor cores
     by warps is like any other where nothing feeds them faster.
     """
+    if kernel.in_float32 is not None and gpu.tf32_tflops is None:
+        return replace(kernel.in_float32, launches=kernel.launches)
     if kernel.arithmetic == "tf32" and gpu.tf32_tflops is None:
         return replace(kernel, arithmetic="float32", kind=kernel.kind.replace(", channels last", ""))
     if gpu.is_fed_by_warps and kernel.kind.startswith(kernel_classes.WARP_ATTENTION):
