@@ -332,3 +332,46 @@ def test_the_page_leads_with_a_waterfall_from_one_step_to_the_other_and_with_wha
     alone = page[place['id="one-sided"'] : place['id="totals"']]
     assert [alone.count(name) for name in ("gelu", "relu", "gemm")] == [1, 1, 0]
     assert 'id="one-sided"' not in page_html(compared(_steps(_STEADY), _steps([t + 50 for t in _STEADY])))
+
+
+def _of_maker(runtime: str) -> TraceBuilder:
+    """A step that reads a value and waits for the device, as the GPUs of one maker write it."""
+    builder = TraceBuilder()
+    for index in range(2):
+        begin = index * 1_000_000
+        builder.step(index, begin, 900_000)
+        builder.frame("train.py(1): step", begin, 890_000)
+        builder.kernel(begin + 10_000, begin + 20_000, 300_000)
+        builder.op("aten::_local_scalar_dense", begin + 400_000, 50_000)
+        if runtime == "cuda":
+            builder.item(begin + 401_000, 20_000, begin + 402_000)
+        else:
+            copy = builder.call("hipMemcpyWithStream", begin + 401_000, 22_000)
+            builder.gpu("Memcpy DtoH (Device -> Pinned)", begin + 402_000, 1_000, copy)
+        builder.call(f"{runtime}DeviceSynchronize", begin + 500_000, 30_000)
+    for event in builder.events:
+        event["name"] = event["name"].replace("cudaLaunchKernel", f"{runtime}LaunchKernel")
+    return builder
+
+
+def test_syncs_of_gpus_of_two_makers_are_the_same_ones(compared: Compared) -> None:
+    assert compared(_of_maker("cuda"), _of_maker("hip")).syncs == ()
+    slower = _of_maker("hip")
+    for event in slower.events:
+        if event["name"] == "hipDeviceSynchronize":
+            event["dur"] *= 2
+    (row,) = compared(_of_maker("cuda"), slower).syncs
+    assert (row.in_a, row.in_b, row.figures["blocked_ns"].a, row.figures["blocked_ns"].b) == (
+        True,
+        True,
+        30_000,
+        60_000,
+    )
+
+
+def test_kinds_of_syncs_of_one_maker_stay_apart(compared: Compared) -> None:
+    other = _of_maker("cuda")
+    for event in other.events:
+        if event["name"] == "cudaDeviceSynchronize":
+            event["name"] = "cudaEventSynchronize"
+    assert {(row.in_a, row.in_b) for row in compared(_of_maker("cuda"), other).syncs} == {(True, False), (False, True)}

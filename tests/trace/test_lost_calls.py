@@ -8,10 +8,12 @@ import pytest
 
 from builders import AUTOGRAD, PAGEABLE_D2H, PINNED_D2H, TraceBuilder, training_step
 from recorded import recorded
+from steptrace.analysis import summarize
 from steptrace.analysis.common.activity import launches_known, syncs_known, why_calls_unknown
 from steptrace.analysis.quality import quality
 from steptrace.analysis.syncs import syncs
 from steptrace.documents.quality import QualityCheck
+from steptrace.errors import TruncatedTraceError
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 from steptrace.words.notes import note_text
@@ -259,3 +261,35 @@ def test_recorded_traces_without_their_waits(tmp_path: Path, name: str) -> None:
     trace = _written(tmp_path, name, lambda event: "Synchronize" not in str(event.get("name")))
     assert not syncs_known(trace)
     assert syncs_known(read_trace(recorded(name)))
+
+
+def _folder_of_ranks(folder: Path, ranks: int) -> Path:
+    for rank in range(ranks):
+        builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": ranks})
+        for index in range(3):
+            training_step(builder, index, index * 1_000 * US)
+        builder.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def test_a_damaged_rank_costs_none_of_the_others(tmp_path: Path) -> None:
+    folder = _folder_of_ranks(tmp_path / "ranks", 4)
+    damaged = folder / "rank2.json"
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    summary, traces = summarize([folder])
+    assert [trace.rank for trace in traces] == [0, 1, 3]
+    (found,) = (note for note in summary.notes if note.code == "trace_not_read")
+    assert found.figures["file"].endswith("rank2.json")
+    assert "rank2.json" in note_text(found)
+    assert [entry.syncs.count for entry in summary.traces] == [3, 3, 3]
+
+
+def test_a_damaged_trace_that_was_named_is_an_error(tmp_path: Path) -> None:
+    folder = _folder_of_ranks(tmp_path / "ranks", 2)
+    damaged = folder / "rank1.json"
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    with pytest.raises(TruncatedTraceError):
+        summarize([folder / "rank0.json", damaged])
+    (folder / "rank0.json").unlink()
+    with pytest.raises(TruncatedTraceError):  # a folder's only trace
+        summarize([folder])

@@ -28,6 +28,7 @@ from steptrace.documents.note import Note, note
 from steptrace.documents.subject import modules_in
 from steptrace.documents.summary import CUDA, Summary, TraceSummary
 from steptrace.documents.table import write_table
+from steptrace.errors import TraceError
 from steptrace.files import naming, open_file
 from steptrace.machine import return_freed_arrays
 from steptrace.trace.decode import path_text
@@ -107,21 +108,35 @@ def summarize(
         progress: called after each trace, with the number of those read and of all.
         bus_bytes_per_s: bus bandwidth of the link between the ranks, where it is known; see `AllReduce.expected_ns`.
 
+    A folder's traces are read even if one of them is damaged; a note says which one, and why.
+
     Raises:
-        TraceError: a path is missing, or a trace cannot be read.
+        TraceError: a path is missing, or a trace cannot be read that was named, or that is a folder's only one.
         OSError: a table cannot be written.
     """
+    paths = list(paths)
     found = find_traces(paths)
     files = found[:limit]
     folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(files)}
     excerpt = excerpt if len(files) == 1 else None
-    summarized = partial(_summarize, folders=folders, excerpt=excerpt, bus_bytes_per_s=bus_bytes_per_s)
-    done = read_each(summarized, files, progress=progress)
+    named = frozenset(Path(path).resolve() for path in paths if not Path(path).is_dir())
+    summarized = partial(
+        _summarize_if_read, named=named, folders=folders, excerpt=excerpt, bus_bytes_per_s=bus_bytes_per_s
+    )
+    outcomes = read_each(summarized, files, progress=progress)
+    done = [outcome for outcome in outcomes if not isinstance(outcome, TraceError)]
+    damaged = {
+        path_text(path): outcome
+        for path, outcome in zip(files, outcomes, strict=True)
+        if isinstance(outcome, TraceError)
+    }
+    if not done and damaged:
+        raise next(iter(damaged.values()))
     done.sort(key=lambda pair: (pair[0].rank is None, pair[0].rank or 0, str(pair[0].path)))
     traces = [trace for trace, _ in done]
     ranks = None
     summaries, of_ranks = of_ranks_together(traces, tuple(summary for _, summary in done))
-    notes = _notes(traces, summaries, left_out=len(found) - len(files))
+    notes = _notes(traces, summaries, damaged, left_out=len(found) - len(files))
     if of_ranks is not None:
         not_read = across_ranks.ranks_not_read(traces)
         ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks, not_read=not_read)
@@ -180,15 +195,34 @@ def _summarize(
     return light(trace), summary
 
 
-def _notes(traces: Sequence[Trace], summaries: Sequence[TraceSummary], *, left_out: int) -> tuple[Note, ...]:
+def _summarize_if_read(
+    path: Path,
+    named: frozenset[Path],
+    folders: dict[Path, Path] | None,
+    *,
+    excerpt: Path | None,
+    bus_bytes_per_s: float | None,
+) -> tuple[Trace, TraceSummary] | TraceError:
+    """One trace and its summary, or why it cannot be read if the user has not named its file."""
+    try:
+        return _summarize(path, folders, excerpt=excerpt, bus_bytes_per_s=bus_bytes_per_s)
+    except TraceError as error:
+        if path.resolve() in named:
+            raise
+        return error
+
+
+def _notes(
+    traces: Sequence[Trace], summaries: Sequence[TraceSummary], damaged: Mapping[str, TraceError], *, left_out: int
+) -> tuple[Note, ...]:
     """What to read with care in a set of traces.
 
-    These are those that the limit left out, ranks that several are of, and ranks that were not read, if they
-    communicate.
+    These are those that cannot be read, that the limit left out, ranks that several are of, and ranks that were not
+    read, if they communicate.
     """
-    notes = []
+    notes = [note("trace_not_read", file=file, reason=error.what) for file, error in damaged.items()]
     if left_out:
-        notes.append(note("traces_left_out", left_out=left_out, found=len(traces) + left_out))
+        notes.append(note("traces_left_out", left_out=left_out, found=len(traces) + len(damaged) + left_out))
     if repeated := _repeated_ranks(traces):
         notes.append(note("ranks_repeated", ranks=[{"rank": rank, "traces": count} for rank, count in repeated]))
     elif traces and (not_read := across_ranks.ranks_not_read(traces)) and any(map(_communicates, summaries)):

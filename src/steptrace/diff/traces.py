@@ -29,6 +29,7 @@ from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
+from steptrace.trace import names as naming
 from steptrace.words.diff import cause_in_words, note_in_words
 
 #: The parts that two names must share to match.
@@ -64,7 +65,7 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
         _changes(SideRows(a.operators, a.steps), SideRows(b.operators, b.steps), OPERATOR_LEVELS) if profiled else ()
     )
     has_syncs = gpu and a.has_syncs and b.has_syncs
-    syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if has_syncs else ()
+    syncs = _changes(*_of_one_runtime(_rows(a, "syncs.sites"), _rows(b, "syncs.sites"))) if has_syncs else ()
     has_lines = gpu and a.has_lines and b.has_lines
     has: dict[Needs, bool] = {
         "gpu_work": gpu,
@@ -127,6 +128,22 @@ def _changes(a: SideRows[Any], b: SideRows[Any], levels: Sequence[Level] = ()) -
         renamed = {theirs[0]: tuple(sorted(ours)) for ours, theirs in same if set(ours) != set(theirs)}
         a, b = (SideRows([replace(r, name=canon.get(r.name, r.name)) for r in s.rows], s.steps) for s in (a, b))
     return tuple(_row(change, _name(change), renamed) for change in _differing(a, b))
+
+
+def _of_one_runtime(a: SideRows[SyncSite], b: SideRows[SyncSite]) -> tuple[SideRows[SyncSite], SideRows[SyncSite]]:
+    """The sites of syncs of both sides, with the same kinds if the sides have GPUs of different makers.
+
+    `cudaDeviceSynchronize` of the one is `hipDeviceSynchronize` of the other, and a copy that waits by itself is a copy
+    with a wait.
+    """
+    runtimes = [{naming.runtime_prefix(row.kind or "") for row in side.rows} - {""} for side in (a, b)]
+    if not all(runtimes) or runtimes[0] & runtimes[1]:
+        return a, b
+    sides = [
+        SideRows([replace(row, kind=naming.kind_of_sync(row.kind or "")) for row in side.rows], side.steps)
+        for side in (a, b)
+    ]
+    return sides[0], sides[1]
 
 
 def _differing(a: SideRows[Any], b: SideRows[Any]) -> Iterator[RowPair[Any]]:

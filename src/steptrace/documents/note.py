@@ -48,7 +48,7 @@ ReaderNoteCode = Literal[
     "texts_repaired", "parts_left_out", "events_not_read", "impossible_events", "unfinished_events"
 ]
 #: Notes on a set of traces that were read together.
-TracesNoteCode = Literal["traces_left_out", "ranks_repeated", "ranks_not_read"]
+TracesNoteCode = Literal["traces_left_out", "trace_not_read", "ranks_repeated", "ranks_not_read"]
 NoteCode = Literal[RunNoteCode, UnevenCode, NoVerdictCode, VariantNoteCode, ReaderNoteCode, TracesNoteCode]
 
 NO_VERDICT: Final[frozenset[str]] = frozenset(get_args(NoVerdictCode))

@@ -142,6 +142,9 @@ _WAIT_RECORDS: Final = frozenset(("Stream Sync", "Context Sync"))
 #: Calls that make one stream wait for an event of another, without holding up the host.
 _STREAM_WAIT_EVENT = re.compile(r"^(?:\w+@)?[a-z]+StreamWaitEvent\Z")
 
+#: The begin of a call's name.
+_PREFIX = re.compile(r"[a-z]+(?=[A-Z])")
+
 #: Categories of calls into a device's runtime or driver: by their ending, and PyTorch 1.8's.
 _RUNTIME = re.compile(r"^(?:(\w+)_(?:runtime|driver)|[Rr]untime)\Z")
 #: Runtimes whose waiting calls are known.
@@ -279,6 +282,19 @@ def is_waiting_frame(name: str) -> bool:
 def is_wait_record(name: str) -> bool:
     """Whether CUPTI writes a record of this name for calls alone that wait for a stream or the device."""
     return name in _WAIT_RECORDS
+
+
+def runtime_prefix(call: str) -> str:
+    """What a runtime's calls begin with: `cuda` of `cudaStreamSynchronize`; empty for any other text."""
+    match = _PREFIX.match(call)
+    return match[0] if match else ""
+
+
+def kind_of_sync(kind: str) -> str:
+    """A kind of sync without the name of its runtime: `copy`, `stream`, `event` or `device`; others as they are."""
+    if kind in ("d2h_copy", "h2d_copy") or is_sync_copy(kind):
+        return "copy"
+    return wait_scope(kind) or kind
 
 
 def is_async_copy(name: str) -> bool:
