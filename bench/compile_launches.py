@@ -1,4 +1,4 @@
-"""How many launches Inductor's own generated code has, and how many steptrace finds: a table of docs/compile.md.
+"""Launches in Inductor's own generated code, and those that steptrace finds: a table of docs/evidence-compile.md.
 
     python bench/compile_launches.py [--only NAME ...]
 

@@ -1,4 +1,4 @@
-"""How far compiled steps of vision models are from timm's tables: figures of docs/compile.md, in one command.
+"""How far compiled steps of vision models are from timm's tables: figures of docs/evidence-compile.md, in one command.
 
     python bench/compile_timm.py PUBLISHED --out FOLDER [--only evaluation|calibration] [--at-most N] [--no-follow]
 

@@ -1,4 +1,4 @@
-"""How far estimates are from published measurements of real GPUs: the tables of docs/estimates.md, in one command.
+"""How far estimates are from published measurements of GPUs: the tables of docs/evidence-estimates.md, in one command.
 
     python bench/estimate.py PUBLISHED [--timm FOLDER] [--neusight FOLDER] [--h100 FOLDER] [--steps FOLDER]
         [--networks FOLDER] [--language FOLDER] [--book FOLDER] [--vision FOLDER] [--fine-tuning FOLDER] [--kernels]

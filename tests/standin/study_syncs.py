@@ -151,7 +151,7 @@ def table(study: str, folder: Path) -> dict[str, Figures]:
 
 
 def summary(study: str, by_variant: dict[str, Figures]) -> str:
-    """A row of the table in docs/estimates.md."""
+    """A row of a table of launches and memory, in Markdown."""
     launches = {name: one.estimated_launches / one.launches - 1 for name, one in by_variant.items()}
     peaks = {name: one.predicted_peak / one.peak - 1 for name, one in by_variant.items()}
     cells = [study, str(len(by_variant))]
