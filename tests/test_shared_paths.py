@@ -39,7 +39,7 @@ def test_the_path_is_as_long_as_the_step(trace: Trace) -> None:
 
 
 def test_some_operators_launch_sequences() -> None:
-    assert len(kernel_sequences(trace_of("h100_vit"))) > 2
+    assert len(kernel_sequences(trace_of("h100_vit")))
 
 
 def test_sequences_hold_what_their_calls_launched(trace: Trace) -> None:
