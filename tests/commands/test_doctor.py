@@ -141,3 +141,16 @@ def test_no_pytorch_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
     monkeypatch.setattr("importlib.metadata.version", missing)
     assert _doctor(capsys, code=1)["PyTorch"]["state"] == "broken"
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("2.11.0", "ok"), ("2.14.1+cpu", "ok"), ("2.10.2", "note"), ("2.15.0+cu130", "note")]
+)
+def test_a_pytorch_that_steptrace_was_not_tried_with(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, version: str, state: str
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    check = _doctor(capsys)["PyTorch"]
+    assert check["state"] == state
+    assert check["result"].startswith(version)
+    assert (check["next_step"] is None) == (state == "ok")

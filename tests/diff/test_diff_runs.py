@@ -144,6 +144,21 @@ def test_predicted_syncs_are_compared_by_place(tmp_path: Path) -> None:
     assert changes == [(9, 1, 0), (7, 1, 1)]  # line 7 is line 8 now
 
 
+def test_a_sync_of_some_steps_is_no_rate(tmp_path: Path) -> None:
+    a, b = (make_run(tmp_path / name, [10, 11]) for name in "ab")
+    write_document(a, prediction(site(7, [1] * 8)))
+    write_document(b, prediction(site(7, [1, 0, 0, 0] * 2)))
+    both = measured(a, b)
+    assert both.predicted_syncs is not None
+    (change,) = both.predicted_syncs.sites
+    assert change.variant_count_per_step == 0.25
+    assert change.baseline_steps is None
+    assert change.variant_steps is not None
+    steps = change.variant_steps
+    assert (steps.in_steps, steps.of_steps, steps.every) == (2, 8, 4)
+    assert "1 every 4 steps" in in_words(diff(*read_sides([a], [b])))
+
+
 @pytest.mark.parametrize(
     ("of_runs", "asked", "expected"),
     [([], [], ["H100"]), (["L4"], [], ["L4"]), (["L4"], ["A100-80"], ["A100-80"])],

@@ -76,6 +76,23 @@ def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code,
     assert (status.status, status.exit_code, status.signal, status.error) == expected
 
 
+@pytest.mark.parametrize(
+    ("printed", "starts_program", "expected"),
+    [
+        ("ValueError: no data", True, "train.py: no step was followed: ValueError: no data"),
+        ("ValueError: no data", False, "train.py: no step was followed"),
+        ("step 1: loss 2.3", True, "train.py: no step was followed"),
+    ],
+)
+def test_a_check_of_a_program_that_fails_has_the_error_of_the_program(tmp_path, printed, starts_program, expected):
+    code = f"print({printed!r}); raise SteptraceError('no step was followed', where='train.py', next_step='look')"
+    lines = ["from steptrace.errors import SteptraceError, exit_with", "def main():", f"    {code}", "exit_with(main)"]
+    command = [sys.executable, "-c", "\n".join(lines)]
+    job = Job(tmp_path / "prediction", command, result=CHECK_RESULTS["prediction"], starts_program=starts_program)
+    ((_, status),) = supervise([job])
+    assert (status.status, status.error) == ("failed", expected)
+
+
 def test_a_prediction_that_fails_leaves_no_earlier_one_to_be_read(tmp_path):
     (tmp_path / "prediction.json").write_text("of an earlier one")
     job = Job(tmp_path / "prediction", [sys.executable, "-c", "pass"], result=CHECK_RESULTS["prediction"])

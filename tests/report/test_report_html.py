@@ -449,12 +449,14 @@ def test_the_places_that_sync_less_or_more_often_are_named(study_builder):
         sync_change(51, 0, 1),
         sync_change(38, 1, 0, op="aten::index"),
         sync_change(60, 3, 1),
+        sync_change(70, 1, 0.25) | {"variant_steps": {"in_steps": 2, "of_steps": 8, "every": 4}},
+        sync_change(71, 1, 0.125) | {"variant_steps": {"in_steps": 1, "of_steps": 8, "every": None}},
     ]
     diff = {"basis": "measured", "sites": sites}
     page = syncs_against_baseline(study_builder, syncs={"measured_per_step": 3}, sync_diff=diff)
     assert (
         "where against boolean_mask (measured): removes masked_losses.py:38 ; adds masked_losses.py:51 ; "
-        "masked_losses.py:60 3 → 1"
+        "masked_losses.py:60 3 → 1; masked_losses.py:70 1 → 1 every 4 steps; masked_losses.py:71 1 → once in 8 steps"
     ) in page
 
 

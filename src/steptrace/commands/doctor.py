@@ -22,9 +22,10 @@ from steptrace.config.yaml_file import read_yaml
 from steptrace.documents.command_answers import DoctorAnswer, DoctorCheck, KnownStudy
 from steptrace.errors import SteptraceError
 from steptrace.exit_codes import ExitCode
-from steptrace.extras import missing_package
+from steptrace.extras import EXTRA_OF_MODULE, missing_package
 from steptrace.format import columns
 from steptrace.machine import torch_has_gpu_support, usable_gpus
+from steptrace.torch_names import NEWEST, OLDEST, release_of
 
 State = Literal["ok", "note", "missing", "broken"]
 _GPU_CHECK_S: Final = 120.0
@@ -119,10 +120,13 @@ def _pytorch() -> list[Check]:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return [Check("PyTorch", "broken", "not installed", allows, "pip install torch")]
-    old = tuple(int(part) for part in version.split(".")[:2]) < (2, 11)
+        next_step = f"pip install 'steptrace[{EXTRA_OF_MODULE['torch']}]'"
+        return [Check("PyTorch", "broken", "not installed", allows, next_step)]
     result = f"{version}, built for {'GPUs' if torch_has_gpu_support() else 'CPUs'}"
-    return [Check("PyTorch", "note" if old else "ok", result, allows, "use PyTorch 2.11 or newer" if old else None)]
+    if OLDEST <= release_of(version) <= NEWEST:
+        return [Check("PyTorch", "ok", result, allows)]
+    oldest, newest = (".".join(map(str, release)) for release in (OLDEST, NEWEST))
+    return [Check("PyTorch", "note", result, allows, f"steptrace was tried with PyTorch {oldest} to {newest}: use one")]
 
 
 def _processor() -> list[Check]:

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from steptrace.documents.base import Column, Document, Key, Kind, columns_of
 from steptrace.documents.syncs import Place, SiteRow
-from steptrace.documents.variant import SyncChange, SyncDiff
+from steptrace.documents.variant import SyncChange, SyncDiff, SyncedSteps
 from steptrace.limits import NOISE_FLOOR
 
 _Row = TypeVar("_Row", bound=Document)
@@ -159,7 +159,16 @@ def _sync_change(before: SiteRow | None, after: SiteRow | None) -> SyncChange:
         **{name: getattr(place, name) for name in (*Place.__struct_fields__, "kind")},
         baseline_count_per_step=0 if before is None else before.count_per_step,
         variant_count_per_step=0 if after is None else after.count_per_step,
+        baseline_steps=_synced_steps(before),
+        variant_steps=_synced_steps(after),
     )
+
+
+def _synced_steps(site: SiteRow | None) -> SyncedSteps | None:
+    """The steps of a site that is not in all of them."""
+    if site is None or site.in_steps is None or site.of_steps is None or site.in_steps == site.of_steps:
+        return None
+    return SyncedSteps(in_steps=site.in_steps, of_steps=site.of_steps, every=site.every)
 
 
 def _order(row: SyncChange) -> tuple[Any, ...]:

@@ -193,11 +193,25 @@ class UnknownPlace(Place, frozen=True):
     count_per_step: Annotated[float | None, field("Per step.")]
 
 
+class SyncedSteps(Document, frozen=True):
+    """The steps in which a sync happens that is not in all of them."""
+
+    in_steps: Annotated[int, field("In how many steps.")]
+    of_steps: Annotated[int, field("How many steps were looked at.")]
+    every: Annotated[int | None, field("Steps from one of them to the next, where that is regular.")]
+
+
 @described("A sync on both sides.")
 class SyncChange(Place, frozen=True):
     kind: Annotated[str | None, field("What waits.")]
     baseline_count_per_step: Annotated[float | None, field("Per step of the baseline.")]
     variant_count_per_step: Annotated[float | None, field("Per step of the variant.")]
+    baseline_steps: Annotated[
+        SyncedSteps | None, field("Of the baseline, where only some steps have it; else null.")
+    ] = None
+    variant_steps: Annotated[SyncedSteps | None, field("Of the variant, where only some steps have it; else null.")] = (
+        None
+    )
 
 
 class SyncDiff(Document, frozen=True):

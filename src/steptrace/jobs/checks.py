@@ -27,7 +27,8 @@ def equivalence_job(variant: Path, kind: VariantKind, reference: str, *, gpus: i
     out = variant / "equivalence"
     files = ["--config", str(variant / "config.yaml"), "--reference", str(variant.parent / reference)]
     command = [sys.executable, "-m", *kind.check_commands["equivalence"], *files, "--out", str(out)]
-    return Job(out, command, gpus=gpus, key=key, result=CHECK_RESULTS["equivalence"])
+    result = CHECK_RESULTS["equivalence"]
+    return Job(out, command, gpus=gpus, key=key, result=result, starts_program=not kind.is_ours)
 
 
 def prediction_job(variant: Path, kind: VariantKind, *, key: str = "", options: Sequence[str] = ()) -> Job:
@@ -42,4 +43,5 @@ def prediction_job(variant: Path, kind: VariantKind, *, key: str = "", options: 
     files = ["--config", str(variant / GPU_CONFIG), "--out", str(variant)]
     command = [sys.executable, "-m", *kind.check_commands["prediction"], *files, *options]
     result = CHECK_RESULTS["prediction"]
-    return Job(variant / "prediction", command, log="predict.log", key=key, result=result)
+    folder = variant / "prediction"
+    return Job(folder, command, log="predict.log", key=key, result=result, starts_program=not kind.is_ours)

@@ -13,6 +13,7 @@ are made. If the supervisor is stopped, or its parent ends, it writes no status,
 
 import argparse
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -50,6 +51,8 @@ _LONG_WAIT_S: Final = 5.0
 #: The number of lines of the log in a status, and the most characters of each.
 _TAIL: Final = 20
 _LONGEST: Final = 500
+#: How a line of steptrace's own programs begins that says their error.
+_OF_STEPTRACE: Final = "error: "
 #: Signals by which a program crashes itself; any other comes from outside.
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
@@ -70,6 +73,8 @@ class Job:
         attempt: number of the attempt; its status holds it.
         result: the file that a successful job leaves, relative to `out`; default: that of a measured run.
         needs: folders of the preparations that it needs. If one has failed, the error of a failed job names it.
+        starts_program: whether the command starts a program of the user's, whose output is in the log, too. If the
+            program has failed, its error is part of the job's.
     """
 
     out: Path
@@ -83,6 +88,7 @@ class Job:
     attempt: int = 1
     result: str = RUN_FILE
     needs: Sequence[str] = ()
+    starts_program: bool = False
 
 
 def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None = None) -> Iterator[tuple[Job, Status]]:
@@ -278,10 +284,13 @@ class _Run:
             return str(message if isinstance(message, str) else message["message"]).strip().splitlines()[0]
         if code is not None and code < 0:
             return f"ended with {in_words(code)}"
+        errors = [line for line in reversed(lines) if ERROR_LINE.find(line)]
         if message := message_of(self.job.out):
-            return message.splitlines()[0]
-        exception = next((line for line in reversed(lines) if ERROR_LINE.find(line)), None)
-        return (exception or (lines[-1] if lines else f"exit code {code}")).removeprefix("error: ")
+            first = message.splitlines()[0]
+            of_program = (line for line in errors if self.job.starts_program and not line.startswith(_OF_STEPTRACE))
+            return ": ".join(dict.fromkeys([first, *itertools.islice(of_program, 1)]))
+        exception = next(iter(errors), None)
+        return (exception or (lines[-1] if lines else f"exit code {code}")).removeprefix(_OF_STEPTRACE)
 
 
 def message_of(out: Path) -> str | None:

@@ -146,7 +146,8 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     ),
     "drift": _drift,
     "outliers": lambda *, outliers, steps: (
-        f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they are not left out"
+        f"{outliers} of {fmt.plural(steps, 'step')} {'is an outlier' if outliers == 1 else 'are outliers'} "
+        f"(modified z-score above 3.5), not left out"
     ),
     # Why there is no verdict.
     "too_few_runs": lambda: "no interval and no verdict: both the variant and its baseline need two runs or more",

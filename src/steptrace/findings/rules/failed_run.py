@@ -7,6 +7,7 @@ from steptrace.documents.base import field
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.endings import RunEnding, endings_of, runs_in_words
 from steptrace.findings.rule import BaseFigures, Match, Rule, Words, advise, per_variant
+from steptrace.format import plural
 
 
 class Figures(BaseFigures, frozen=True, kw_only=True):
@@ -30,7 +31,7 @@ def _find(variant: VariantResult) -> Iterator[Match[Figures]]:
 
 def _words(figures: Figures) -> Words:
     how = "are missing" if figures.only_missing else "failed"
-    return Words(f"{len(figures.endings)} of {figures.runs} runs {how}", runs_in_words(figures.endings))
+    return Words(f"{len(figures.endings)} of {plural(figures.runs, 'run')} {how}", runs_in_words(figures.endings))
 
 
 RULE: Final = Rule(

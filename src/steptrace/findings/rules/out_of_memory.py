@@ -7,6 +7,7 @@ from steptrace.documents.base import field
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.endings import RunEnding, endings_of, runs_in_words
 from steptrace.findings.rule import BaseFigures, Match, Rule, Words, advise, per_variant
+from steptrace.format import plural
 
 
 class Figures(BaseFigures, frozen=True, kw_only=True):
@@ -23,7 +24,9 @@ def _find(variant: VariantResult) -> Iterator[Match[Figures]]:
 
 
 def _words(figures: Figures) -> Words:
-    return Words(f"{len(figures.endings)} of {figures.runs} runs ran out of memory", runs_in_words(figures.endings))
+    return Words(
+        f"{len(figures.endings)} of {plural(figures.runs, 'run')} ran out of memory", runs_in_words(figures.endings)
+    )
 
 
 RULE: Final = Rule(

@@ -6,8 +6,8 @@ from typing import Final, Literal, NamedTuple
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.syncs import SiteRow
-from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, UnknownPlace, VariantResult
+from steptrace.documents.syncs import SiteRow, often
+from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, SyncedSteps, UnknownPlace, VariantResult
 from steptrace.report.page.markup import Html, place, render, short_place, unplaced
 from steptrace.report.page.rows import site_table
 from steptrace.report.page.section import Explained
@@ -244,16 +244,26 @@ def _sites(variant: VariantResult) -> Sequence[SiteRow]:
 
 
 def changed(diff: SyncDiff) -> str:
-    """The places that sync less or more often than the baseline's: "removes a.py:3, :5; adds b.py:7; a.py:9 2 → 1"."""
+    """The places that sync less or more often than the baseline's: "removes a.py:3, :5; adds b.py:7; a.py:9 2 → 1".
+
+    What happens in some steps only is said as such: "a.py:9 1 → 1 every 4 steps".
+    """
     kinds: dict[str, list[SyncChange]] = {"removes": [], "adds": []}
     changed_counts = []
     for site in diff.sites:
         before, now = site.baseline_count_per_step or 0, site.variant_count_per_step or 0
         if before and now and before != now:
-            changed_counts.append(f"`{place(site) or unplaced(site)}` {fmt.count(before)} → {fmt.count(now)}")
+            counts = ((before, site.baseline_steps), (now, site.variant_steps))
+            was, is_now = (_how_often(count, steps) for count, steps in counts)
+            changed_counts.append(f"`{place(site) or unplaced(site)}` {was} → {is_now}")
         elif before != now:
             kinds["removes" if before else "adds"].append(site)
     return "; ".join([*(f"{kind} {_places(sites)}" for kind, sites in kinds.items() if sites), *changed_counts])
+
+
+def _how_often(per_step: float, steps: SyncedSteps | None) -> str:
+    """How often a sync happens: "2" per step, or "1 every 4 steps"."""
+    return fmt.count(per_step) if steps is None else often(per_step, steps.in_steps, steps.of_steps, steps.every)
 
 
 def _places(sites: Sequence[SyncChange]) -> str:
