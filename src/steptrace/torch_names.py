@@ -329,8 +329,12 @@ NAMES: Final[tuple[PrivateName, ...]] = (
     *_rows(
         "autocast on the device casts what CUDA's casts",
         "autocast leaves all types as they are",
-        "torch._C.DispatchKeySet",
         "torch._C._ExcludeDispatchKeyGuard",
+    ),
+    *_rows(
+        "autocast on the device, and nested tensors of the strided layout",
+        "autocast leaves all types as they are, and programs with such nested tensors fail",
+        "torch._C.DispatchKeySet",
     ),
     *_rows(
         "the backward pass of rms_norm",

@@ -304,6 +304,18 @@ def test_with_findings_changes_findings_only():
             SPECIAL["mask_backward"],
         ),
         (
+            {"op": "aten::_local_scalar_dense", "kind": "d2h_copy", "phase": "backward", "code": "w = x.cumprod(-1)"},
+            SPECIAL["product_backward"],
+        ),
+        (
+            {"op": "aten::_local_scalar_dense", "kind": "d2h_copy", "phase": "backward", "code": "w = x.product(-1)"},
+            OPERATORS["aten::_local_scalar_dense"],
+        ),
+        (
+            {"op": "aten::_to_copy", "kind": "h2d_copy", "code": "d = torch.cat([d, torch.Tensor([1]).expand(d[:1])])"},
+            OPERATORS["aten::_to_copy"],
+        ),
+        (
             {"op": "aten::nonzero", "kind": "d2h_copy", "phase": "backward", "code": "h = out[train_mask]"},
             SPECIAL["mask_backward"],
         ),

@@ -457,15 +457,6 @@ def test_the_settings_of_tunable_products_are_kept():
         assert tunable.get_results() == ()
 
 
-def test_nested_tensors_of_the_strided_layout_are_refused_with_what_to_do():
-    with predict_syncs(), pytest.raises(NotImplementedError, match=r"layout=torch\.jagged"):
-        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="cuda")
-    with predict_syncs():
-        parts = [torch.ones(2, device="cuda"), torch.ones(3, device="cuda")]
-        with pytest.raises(NotImplementedError, match=r"layout=torch\.jagged"):
-            torch.nested.nested_tensor(parts)
-
-
 def test_functions_that_differ_have_stand_ins_that_differ():
     """Dynamo has a table of handlers by function, and fails to be imported if two of its keys are the same."""
     names = [(module, name) for module, stand_ins in _MODULES for name in stand_ins if hasattr(module, name)]
@@ -524,3 +515,14 @@ def test_memory_of_the_accelerator_is_asked_by_its_module():
         memory.empty_host_cache()
         held = torch.ones(1000, device="cuda")
         assert memory.memory_allocated() == torch.cuda.memory_allocated() >= held.nbytes
+
+
+@pytest.mark.parametrize("devices", [["cuda:0"], [torch.device("cuda", 0)], [0], [], None])
+def test_a_future_holds_tensors_of_the_device(devices):
+    with predict_syncs() as syncs:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+        later = future.then(lambda done: done.value() + 1)
+        future.set_result(torch.ones(2, device="cuda"))
+        assert (future.done(), later.wait().device, syncs.total) == (True, torch.device("cuda:0"), 0)
+    with pytest.raises(RuntimeError):
+        torch.futures.Future(devices=["cuda:0"])

@@ -199,7 +199,6 @@ def _attention_of_nested_tensors() -> torch.Tensor:
 @pytest.mark.parametrize(
     "limit",
     [
-        lambda: torch.nested.as_nested_tensor([torch.ones(2, 4, device="cuda")]),
         _attention_of_nested_tensors,
         lambda: torch.export.export(nn.Linear(3, 4).cuda(), (torch.ones(2, 3, device="cuda"),)),
     ],

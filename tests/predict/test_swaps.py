@@ -120,3 +120,19 @@ def test_a_scripted_module_moves_and_is_trained():
         scripted = torch.jit.script(nn.Linear(2, 1)).cuda()
         scripted(torch.ones(1, 2, device="cuda")).sum().backward()
         assert scripted.weight.grad.tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("wrong", [3, None, [1.0]])
+@pytest.mark.parametrize("name", ["data", "grad"])
+def test_a_value_that_is_no_tensor_is_refused_as_by_pytorch(name, wrong):
+    def refusal(tensor):
+        try:
+            setattr(tensor, name, wrong)
+        except Exception as error:
+            return type(error), str(error)
+        return None
+
+    expected = refusal(torch.ones(3))
+    with predict_syncs():
+        assert refusal(torch.ones(3, device="cuda")) == expected
+    assert (expected is None) is (name == "grad" and wrong is None)

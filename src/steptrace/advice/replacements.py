@@ -22,7 +22,7 @@ _COPIES: Final = ("aten::_to_copy", "aten::to")
 _INDEXING: Final = ("aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_")
 #: An index in square brackets, and calls that copy to the device.
 _SUBSCRIPT: Final = re.compile(r"[\w)\]]\[[^\]]")
-_EXPLICIT_COPY: Final = re.compile(r"\.(to|cuda|copy_)\(|\b(as_)?tensor\(|from_numpy\(|\bdevice\s*=")
+_EXPLICIT_COPY: Final = re.compile(r"\.(to|cuda|copy_)\(|\b(as_)?tensor\(|\b\w*Tensor\(|from_numpy\(|\bdevice\s*=")
 #: A call that writes a file: torch.save, save_file of safetensors, save_pretrained, pickle.dump.
 _SAVES: Final = re.compile(r"\bsave(_\w+)?\(|\bpickle\.dumps?\(")
 _DISTRIBUTIONS: Final = (
@@ -55,6 +55,8 @@ _OPTIONS: Final = (
 )
 #: DistributedDataParallel copies to the host at the end of a backward pass; the line is the one that called it.
 _BACKWARD: Final = re.compile(r"\bbackward\(")
+#: A product of all elements, or of all up to each, whose gradient PyTorch computes in another way where one is zero.
+_PRODUCT: Final = re.compile(r"\b(cum)?prod\(")
 #: A read of a value that stands there, whatever is formatted.
 _READ: Final = re.compile(r"\.(item|tolist)\(")
 
@@ -152,6 +154,8 @@ def _special(site: SiteRow) -> str | None:
         return "lengths"
     if site.phase == "backward" and site.kind == "d2h_copy" and (site.op in _INDEXING or operation(site) in _INDEXING):
         return "mask_backward"
+    if site.phase == "backward" and site.op in _VALUES and _PRODUCT.search(code):
+        return "product_backward"
     if site.op in _VALUES:
         inside = (name for name, called in _INSIDE.items() if called.search(code))
         return next((name for name in inside if name != "formatted" or not _READ.search(code)), None)

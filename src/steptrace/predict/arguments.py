@@ -53,7 +53,7 @@ class Reroute(TorchFunctionMode):
             non_blocking = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
             device = backend.virtual_device(args[0].device if is_virtual(args[0]) else "cuda")
             return args[0].to(device, of_cuda.dtype, non_blocking=non_blocking)
-        if kind == "__set__" and func == SET_DATA and (is_virtual(args[0]) or is_virtual(args[1])):
+        if kind == "__set__" and func == SET_DATA and isinstance(args[1], Tensor) and any(map(is_virtual, args)):
             return set_data(*args)
         if UNFINISHED and kind in _READ_IN_PYTHON and not is_virtual(args[0]) and Syncs.active is not None:
             Syncs.active.reads(f"Tensor.{kind}", args[:1])

@@ -19,6 +19,7 @@ from steptrace.predict.backend import DEVICE_TYPE, Replacements, machine
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.on_host import gradients
 from steptrace.predict.pytorch import aten, replacing, substitute_table
+from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import is_virtual, is_wrapper
 from steptrace.torch_names import private
 
@@ -36,6 +37,7 @@ _CUDNN_FIRST: Final = (9, 10)
 _CUDNN_NUMBER: Final = 3
 #: Set to 1, it keeps the usual order.
 _CUDNN_LAST: Final = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+_LENGTHS: Final = "attention of nested tensors may copy their lengths to the device, and waits then"
 _HALF: Final = (torch.float16, torch.bfloat16)
 #: The memory-efficient operator takes heads of a multiple of so many elements, by their bytes.
 _MULTIPLE: Final = {4: 4, 2: 8}
@@ -108,10 +110,13 @@ def attention(  # noqa: PLR0913 - torch's own
         RuntimeError: no operator that is switched on takes the tensors; PyTorch's own words.
     """
     if query.is_nested and query.device.type != "cpu":
-        raise cannot_follow("scaled_dot_product_attention of nested tensors", "pad them")
+        if query.layout is not torch.strided:
+            raise cannot_follow("scaled_dot_product_attention of jagged tensors", "pad them")
+        if Syncs.active is not None:
+            Syncs.active.cannot_judge("aten::scaled_dot_product_attention", _LENGTHS)
     tensors = [query, key, value]
     output: Tensor
-    if not all(map(_is_on_device, tensors)):
+    if query.is_nested or not all(map(_is_on_device, tensors)):
         output = _PLAIN(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         return output
     if torch.is_autocast_enabled("cuda"):

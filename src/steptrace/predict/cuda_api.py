@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from steptrace.predict import nested
 from steptrace.predict.backend import Replacements, device_count
 from steptrace.predict.cuda_build import facts_of_build
 from steptrace.predict.cuda_classes import (
@@ -28,8 +29,6 @@ from steptrace.predict.cuda_classes import (
 )
 from steptrace.predict.cuda_functions import ACCELERATOR, CUDA, MODULES, TORCH
 from steptrace.predict.cuda_tunable import Tunable
-from steptrace.predict.limit import cannot_follow
-from steptrace.predict.tensor import is_virtual
 
 #: Functions and whole modules that work on the virtual device as they are, since they call stand-ins.
 _UNCHANGED: Final = frozenset(
@@ -69,10 +68,11 @@ def replacements() -> Replacements:
         (torch.cuda, "default_generators"): tuple(map(DefaultGenerator, range(device_count()))),
         (torch, "Generator"): Generator,
         (torch, "range"): _range,
+        (torch.futures.Future, "__init__"): _future(torch.futures.Future.__init__),
         (torch.autograd.profiler.emit_nvtx, "__enter__"): _enters_nvtx,
         (torch.autograd.profiler.emit_nvtx, "__exit__"): _leaves_nvtx,
         (torch.autograd.profiler.profile, "__init__"): _profiling(torch.autograd.profiler.profile.__init__),
-        (torch.nested, "nested_tensor"): _nested(torch.nested.nested_tensor),
+        **nested.replacements(),
         **facts_of_build(),
         (torch, "set_default_tensor_type"): set_default_tensor_type,
     }
@@ -85,6 +85,17 @@ def _range(start: Any, end: Any = None, step: Any = 1, *, device: Any = None, **
     named.setdefault("dtype", torch.get_default_dtype())
     numbers: torch.Tensor = torch.arange(length, device=device, **named) * step + start
     return numbers
+
+
+def _future(begin: Callable[..., None]) -> Callable[..., None]:
+    """A future of the program. C++ would ask the devices of its value, which a build for the CPU does not know."""
+
+    @wraps(begin)
+    def __init__(self: Any, *, devices: Any = None) -> None:  # noqa: N807
+        host = [device for device in devices or () if torch.device(device).type != "cuda"]
+        begin(self, devices=host)
+
+    return __init__
 
 
 def _enters_nvtx(self: Any) -> Any:
@@ -111,19 +122,6 @@ def _profiling(begin: Callable[..., None]) -> Callable[..., None]:
             self.profiler_kind = type(kind).KINETO
 
     return __init__
-
-
-def _nested(nested_tensor: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.nested.nested_tensor`, whose C++ makes one of the strided layout past all modes."""
-
-    @wraps(nested_tensor)
-    def nested(tensor_list: Any, *, layout: Any = None, device: Any = None, **named: Any) -> Any:
-        on_cuda = any(map(is_virtual, tensor_list)) if device is None else torch.device(device).type == "cuda"
-        if layout in (None, torch.strided) and on_cuda:
-            raise cannot_follow("nested tensors of the strided layout", "pass layout=torch.jagged")
-        return nested_tensor(tensor_list, layout=layout, device=device, **named)
-
-    return nested
 
 
 def _called_alike(owner: Any, stand_ins: Mapping[str, Callable[..., Any]]) -> Replacements:

@@ -10,7 +10,7 @@ from steptrace.predict import collectives, compiled_syncs
 from steptrace.predict.memory import PINNED
 from steptrace.predict.operators import Overload
 from steptrace.predict.sync_rule import Call
-from steptrace.predict.sync_rules import SPARSE_JUDGED, SyncRules
+from steptrace.predict.sync_rules import NESTED_JUDGED, SPARSE_JUDGED, SyncRules
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import is_virtual
 
@@ -68,3 +68,5 @@ def judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: S
     of_judged = set(sparse) == {torch.sparse_coo} or overload.packet == "_to_dense"
     if sparse and not (of_judged and overload.packet in SPARSE_JUDGED):
         recorder.cannot_judge(name, "few operators on sparse tensors are covered, and this one is not")
+    if overload.packet not in NESTED_JUDGED and any(tensor.is_nested for tensor in tensors):
+        recorder.cannot_judge(name, "few operators on nested tensors are covered, and this one is not")

@@ -112,6 +112,8 @@ def is_same_memory(tensor: Tensor, other: Tensor) -> bool:
     """
     if tensor.layout is not torch.strided or other.layout is not torch.strided or tensor.dtype != other.dtype:
         return False
+    if tensor.is_nested or other.is_nested:
+        return False
     same_storage = storage_key(tensor.untyped_storage()) == storage_key(other.untyped_storage())
     same_place = tensor.storage_offset() == other.storage_offset() and tensor.stride() == other.stride()
     return same_storage and same_place and tensor.shape == other.shape

@@ -101,7 +101,7 @@ def place_of(call: OperatorCall) -> Place:
     args = call.args
     if not call.virtual and not (overload.takes_device and _names_virtual(args, call.kwargs)):
         return Place.HOST
-    if overload.is_composite:
+    if overload.is_composite and not (overload.is_whole_if_nested and any(t._inner.is_nested for t in call.virtual)):
         return Place.PARTS
     if overload.namespace != "aten":
         return Place.DEVICE

@@ -263,9 +263,11 @@ def _argument(value: Any) -> Any:
 
 
 def _specs_of(tensors: Iterable[Tensor]) -> Iterator[_Spec]:
-    """A sparse tensor has no strides; its indices and values follow it."""
+    """A sparse tensor has no strides; its indices and values follow it. A nested one counts as its memory."""
     for tensor in tensors:
-        if tensor.layout is torch.strided:
+        if tensor.is_nested:
+            yield (tensor.numel(),), (1,), tensor.dtype
+        elif tensor.layout is torch.strided:
             yield tensor.shape, tensor.stride(), tensor.dtype
         else:
             yield tensor.shape, (), tensor.dtype

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from steptrace.estimate.kernel_classes import OPERATORS
+from steptrace.predict.cpu_operators import only_on_cpu
 from steptrace.predict.flop import formula_of
 from steptrace.predict.pytorch import has_kernel, overload_name
 
@@ -17,6 +18,7 @@ _DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_out
 _INDEX: Final = re.compile(r"_?(unsafe_)?index(_put)?(_impl)?_?")
 #: The types in which operators nest tensors. A tuple, since a union of types would be made anew at each check.
 _NESTED: Final = (list, tuple)
+_NESTED_ON_CPU: Final = "NestedTensorCPU"
 #: Operators that CUDA has a kernel of, and that PyTorch composes of others elsewhere.
 FUSED: Final = ("_fused_rms_norm", "mish_backward", "silu_backward")
 _ROWS: Final = ("crow_indices", "col_indices", "values")
@@ -42,6 +44,7 @@ class Overload:
         aliases: whether results may be arguments, or lie in their memory.
         is_view: whether its results lie in the memory of its arguments.
         is_composite: whether it is made of other operators.
+        is_whole_if_nested: whether it is one operator all the same for nested tensors of the strided layout.
         is_index: whether its second argument is a list of indices.
         takes_device: whether it can name a device.
         data_dependent: whether its results, or their sizes, depend on values.
@@ -50,14 +53,15 @@ class Overload:
         written: position and name of each argument that it writes to.
         reshapes: whether it may change the shape of such an argument.
         given_back: for each result, the name of the argument that it is; None for a new tensor.
+        only_on_cpu: whether PyTorch has it for the CPU and not for CUDA.
         flop: the formula for its floating-point operations; None without a formula.
         recorded: names of the arguments on which its launches depend.
     """
 
     __slots__ = (
         "aliases", "copied", "data_dependent", "defaults", "flop", "func", "given_back", "is_composite", "is_index",
-        "is_mutable", "is_view", "name", "names", "namespace", "packet", "recorded", "reshapes", "takes_device",
-        "written",
+        "is_mutable", "is_view", "is_whole_if_nested", "name", "names", "namespace", "only_on_cpu", "packet",
+        "recorded", "reshapes", "takes_device", "written",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -72,6 +76,8 @@ class Overload:
         self.aliases = self.is_view or any(argument.alias_info is not None for argument in arguments)
         composed = has_kernel(func.name(), _COMPOSITE)
         self.is_composite = composed and self.packet not in FUSED
+        self.is_whole_if_nested = composed and has_kernel(func.name(), _NESTED_ON_CPU)
+        self.only_on_cpu = self.namespace == "aten" and func.name().removeprefix("aten::") in only_on_cpu()
         self.is_index = _INDEX.fullmatch(self.packet) is not None
         self.takes_device = any("Device" in str(argument.type) for argument in arguments)
         self.data_dependent = bool(_DATA_DEPENDENT & set(func.tags))

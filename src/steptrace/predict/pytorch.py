@@ -24,12 +24,24 @@ has_kernel: Final[Callable[[str, str], bool]] = private("torch._C._dispatch_has_
     lambda _operator, _key: False
 )
 _DISPATCH_KEYS: Final = private("torch._C.DispatchKey")
+_KEY_SET: Final[Any] = private("torch._C.DispatchKeySet")
 _HAS_CDATA: Final = private("torch.UntypedStorage._cdata") is not None
 
 
 def dispatch_key(name: str) -> Any:
     """The dispatch key of a name; None if PyTorch has no such key."""
     return getattr(_DISPATCH_KEYS, name, None)
+
+
+def dispatch_keys(*names: str) -> Any:
+    """A set of dispatch keys; None if PyTorch lacks one of them."""
+    keys = [dispatch_key(name) for name in names]
+    if _KEY_SET is None or None in keys:
+        return None
+    joined = _KEY_SET(keys[0])
+    for key in keys[1:]:
+        joined = joined.add(key)
+    return joined
 
 
 def storage_key(storage: Any) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from steptrace.predict import attention, collectives, recurrent, spectral, sync_norm
+from steptrace.predict import attention, collectives, nested, recurrent, spectral, sync_norm
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.operators import FUSED
 from steptrace.predict.pytorch import aten, substitute_table
@@ -113,6 +113,7 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     **recurrent.SUBSTITUTES,
     **spectral.SUBSTITUTES,
     **sync_norm.SUBSTITUTES,
+    **nested.SUBSTITUTES,
     **collectives.SUBSTITUTES,
 }
 #: Composite operator -> what runs in its place where it arrives whole, as in inference mode.

@@ -100,6 +100,21 @@ SPARSE_JUDGED = frozenset({
 })  # fmt: skip
 
 
+#: Operators that make the host wait for nothing else if a tensor is nested: they work on its memory, part by part or as
+#: a whole, and copy its sizes to the device without blocking.
+NESTED_JUDGED = frozenset({
+    "detach", "alias", "clone", "_to_copy", "copy_", "zero_", "fill_", "add", "add_", "sub", "mul", "mul_", "div",
+    "neg", "relu", "relu_", "gelu", "gelu_backward", "silu", "silu_backward", "tanh", "sigmoid", "threshold_backward",
+    "native_dropout", "native_dropout_backward", "linear", "linear_backward", "native_layer_norm",
+    "native_layer_norm_backward", "_softmax", "_softmax_backward_data", "matmul", "matmul_backward", "bmm",
+    "transpose", "view", "reshape", "_reshape_alias", "unbind", "select", "chunk", "split", "split_with_sizes",
+    "to_padded_tensor", "_nested_from_padded", "_nested_tensor_from_tensor_list", "_nested_tensor_size",
+    "_nested_tensor_strides", "_nested_tensor_storage_offsets", "_nested_view_from_buffer", "_nested_select_backward",
+    "values", "ones_like", "zeros_like", "empty_like", "logical_not", "masked_fill",
+    "_nested_tensor_from_mask_left_aligned", "_nested_tensor_from_mask",
+})  # fmt: skip
+
+
 def _entries(tensor: Tensor) -> int:
     """The entries of a COO tensor, whether coalesced or not; enough to wait for where PyTorch does not say."""
     return tensor._nnz() if has("torch.Tensor._nnz") else 2

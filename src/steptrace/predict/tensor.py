@@ -1,5 +1,6 @@
 """Tensors of the virtual device. Each wraps a CPU tensor that holds its values, or a meta tensor, which has none."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Final
@@ -11,7 +12,7 @@ from torch.masked import MaskedTensor
 from steptrace.predict import backend, memory
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.operators import SPARSE_PARTS
-from steptrace.predict.pytorch import TensorBase, aten, functions_off
+from steptrace.predict.pytorch import TensorBase, aten, dispatch_keys, functions_off
 from steptrace.predict.stands_for import StandsFor, hidden_attribute, pickle_as_known
 from steptrace.predict.storages import on_device, zeros_in_place_of
 from steptrace.predict.syncs import Syncs
@@ -41,6 +42,10 @@ _SET_NEG: Any = private("torch._C._set_neg")
 _REPR: Any = Tensor.__repr__
 #: The attributes of a tensor of the device that are not the program's.
 _OURS: Final = ("_inner", "gpu")
+#: The sizes of the parts of a nested tensor, a row for each part.
+_NESTED_SIZES: Any = aten("_nested_tensor_size")
+#: Marks by which C++ knows a nested tensor.
+_NESTED_KEYS: Any = dispatch_keys("NestedTensor", "AutogradNestedTensor")
 _NO_FUNCTION: Any = private("torch._C._disabled_torch_function_impl")
 
 
@@ -66,7 +71,7 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
     def __new__(_cls: Any, inner: Tensor, gpu: int = 0, *, is_view: bool = False) -> "VirtualTensor":
         """Wrap a CPU tensor; `gpu` is the index of its virtual GPU. The memory of a view counts as another's."""
         if inner.is_nested:
-            raise cannot_follow("nested tensors of the strided layout", "pass layout=torch.jagged")
+            return _wrapped_nested(inner, gpu)
         layout = inner.layout
         has_strides = layout is torch.strided or layout is torch.sparse_coo
         wrapper: VirtualTensor = MAKE_WRAPPER(
@@ -292,6 +297,48 @@ class _PlainTensor(VirtualTensor):  # type: ignore[metaclass]
         __torch_function__ = _NO_FUNCTION
 
 
+class _NestedTensor(_PlainTensor):
+    """A nested tensor of the strided layout. C++ sees the size that it would have with padding."""
+
+    def size(self, dim: int | None = None) -> Any:
+        """The size of a dimension in which all parts agree; PyTorch's error for another one, or for all of them."""
+        return self._inner.size() if dim is None else self._inner.size(dim)
+
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]
+        """PyTorch's error."""
+        return self._inner.size()
+
+    def numel(self) -> int:
+        """The number of elements, without padding."""
+        return self._inner.numel()
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"nested_tensor({self.unbind()}, device='{self.device}')"
+
+
+_NestedTensor.__name__ = _NestedTensor.__qualname__ = Tensor.__name__
+_NestedTensor.__module__ = Tensor.__module__
+
+
+def _wrapped_nested(inner: Tensor, gpu: int) -> "VirtualTensor":
+    """Wrap a nested tensor of the strided layout: C++ then calls the operators that nested tensors have."""
+    sizes = _NESTED_SIZES(inner)
+    padded = [inner.size(0), *(sizes.max(0).values.tolist() if sizes.numel() else [0] * (inner.dim() - 1))]
+    wrapper: VirtualTensor = MAKE_WRAPPER(
+        _NestedTensor,
+        padded,
+        strides=[math.prod(padded[place + 1 :]) for place in range(len(padded))],
+        dtype=inner.dtype,
+        device=backend.device(gpu),
+        _extra_dispatch_keys=_NESTED_KEYS,
+    )
+    wrapper._inner = inner
+    wrapper.gpu = gpu
+    memory.track(inner, gpu)
+    return wrapper
+
+
 #: Sets `tensor.data`, which mypy takes for a tensor rather than a property.
 SET_DATA: Any = getattr(TensorBase, "data").__set__  # noqa: B009 - a property of C++'s
 
@@ -332,5 +379,7 @@ def map_tensors(function: Callable[[Any], Any], value: Any) -> Any:
 def refresh(tensor: VirtualTensor) -> None:
     """Update size and strides after an operator has changed them in the CPU tensor inside."""
     inner = tensor._inner
+    if inner.is_nested:
+        return
     if tensor.shape != inner.shape or tensor.stride() != inner.stride():
         SET_DATA(tensor, VirtualTensor(inner, tensor.gpu))

@@ -127,7 +127,7 @@ def run(
 
 def _bound(tensor: Tensor, arguments: Sequence[Any], written: Sequence[Tensor]) -> None:
     """Replace infinities and NaN in an assumed result if its inputs are finite: they come from the placeholders."""
-    if not tensor.is_floating_point() or tensor.is_meta or tensor.layout is not torch.strided:
+    if not tensor.is_floating_point() or tensor.is_meta or not _is_dense(tensor):
         return
     finite = _finite(tensor)
     if bool(finite.all()):
@@ -140,11 +140,16 @@ def _bound(tensor: Tensor, arguments: Sequence[Any], written: Sequence[Tensor]) 
         tensor.copy_(wide.masked_fill(~finite, _fill_of(tensor)))
 
 
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether a tensor is neither sparse nor nested."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
 def _finite(tensor: Tensor) -> Tensor:
-    """Which values are neither infinite nor NaN. For a compressed or sparse tensor: which of the stored values."""
+    """Which values are neither infinite nor NaN; of a sparse or nested tensor, which of those that it stores."""
     if tensor.layout is torch.sparse_coo:
         tensor = tensor._values()
-    elif tensor.layout is not torch.strided:
+    elif not _is_dense(tensor):
         tensor = tensor.values()
     if tensor.dtype in _WITHOUT_INFINITIES:
         return torch.ones((), dtype=torch.bool)
@@ -186,7 +191,7 @@ def assume_written(tensors: Iterable[Tensor]) -> None:
 
 def write_over(tensor: Tensor, other: Tensor) -> None:
     """Write the values of one inner tensor over those of another, if both have values, and whether they are assumed."""
-    if tensor.is_meta or tensor.layout is not torch.strided or tensor.shape != other.shape:
+    if tensor.is_meta or not (_is_dense(tensor) and _is_dense(other)) or tensor.shape != other.shape:
         return
     if is_assumed(other):
         _assumed.add(tensor)
@@ -197,7 +202,8 @@ def write_over(tensor: Tensor, other: Tensor) -> None:
 def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run on values, unless shapes alone show that all results are large."""
     limit = _limit(overload, args)
-    if overload.is_view or (overload.written and _written(overload, args, kwargs)):
+    is_nested = any(tensor.is_nested for tensor in tensors_of((*args, *kwargs.values())))
+    if overload.is_view or is_nested or (overload.written and _written(overload, args, kwargs)):
         return function(*args, **kwargs)
     # The product of all sizes bounds the number of elements. If the bound is too high, only the shapes are computed.
     if _elements((*args, *kwargs.values())) < limit:
@@ -263,9 +269,9 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
     if name in _MASKED:
         args = (args[0], [part for index in args[1] for part in _as_indices(overload, index)], *args[2:])
     tensors = tensors_of((*args, *kwargs.values()))
-    dense = all(tensor.layout is torch.strided for tensor in tensors)  # sparse ones have values
+    dense = all(map(_is_dense, tensors))  # others have values
     result = on_meta(overload, function, args, kwargs) if dense else None
-    if result is None or any(tensor.layout is not torch.strided for tensor in tensors_of((result,))):
+    if result is None or not all(map(_is_dense, tensors_of((result,)))):
         result = _run_filled(overload, function, args, kwargs)
     if name in ("resize_", "set_") or "out" in kwargs:
         for tensor, now in zip(written, tensors_of((result,)), strict=False):
@@ -310,7 +316,7 @@ def _is_large(tensor: Any, limit: int = _LARGE) -> bool:
         isinstance(tensor, Tensor)
         and tensor.numel() >= limit
         and (tensor.is_floating_point() or tensor.is_complex())
-        and tensor.layout is torch.strided
+        and _is_dense(tensor)
     )
 
 
