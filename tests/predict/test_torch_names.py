@@ -15,8 +15,8 @@ import torch
 import steptrace
 from steptrace import torch_names
 from steptrace.predict import Syncs, predict_syncs
+from steptrace.predict.features import FEATURES
 from steptrace.predict.patches import Feature, applied
-from steptrace.predict.reroute import FEATURES
 
 PREDICT = Path(steptrace.__file__).parent / "predict"
 

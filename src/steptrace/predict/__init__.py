@@ -13,8 +13,8 @@ from steptrace.extras import named
 
 try:
     from steptrace.predict.counted_places import Site, Unknown
+    from steptrace.predict.entry import predict_syncs
     from steptrace.predict.prediction import Prediction
-    from steptrace.predict.reroute import predict_syncs
     from steptrace.predict.sync_rule import SyncRule
     from steptrace.predict.syncs import Syncs
 except ModuleNotFoundError as error:  # an installation without PyTorch

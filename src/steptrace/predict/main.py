@@ -37,9 +37,9 @@ from steptrace.lab.distributed import stay_on_this_machine
 from steptrace.lab.loop import Batch, Training, train_step
 from steptrace.lab.setup import assembled, build_loader, copied_ahead, endless, load_config
 from steptrace.limits import PERIOD_JUDGED
+from steptrace.predict.entry import predict_syncs
 from steptrace.predict.fault import fault_report
 from steptrace.predict.prediction import Prediction
-from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.sync_rule import declared_rules
 from steptrace.predict.sync_rules import SyncRules
 from steptrace.predict.syncs import Syncs
