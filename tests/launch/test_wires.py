@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -89,3 +91,12 @@ def test_a_prediction_goes_from_the_program_to_its_readers_and_becomes_a_mean_st
     work = step.followed  # over all three steps
     assert (work.steps, work.operator_calls[0].calls, len(work.queue)) == (3, 3, 6)
     assert [branch.place for branch in step.branches] == ["train.py:4"]
+
+
+def test_a_followed_program_loads_neither_a_measurement_nor_words() -> None:
+    code = "import steptrace.launch.predict, sys; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "steptrace.predict.entry" in loaded
+    packages = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("steptrace.")}
+    assert not packages & {"steptrace.words", "steptrace.analysis", "steptrace.report", "steptrace.findings"}
+    assert "steptrace.engine.measure" not in loaded

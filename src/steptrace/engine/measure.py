@@ -26,7 +26,7 @@ from steptrace.engine.memory import peaks
 from steptrace.engine.process_facts import compiled_graphs, gpu
 from steptrace.engine.rank_record import MeasuredStep, TraceEnd, WarnedSyncs
 from steptrace.engine.recording import WITH_TRACE, Before, Recording, RecordingSettings, Request
-from steptrace.engine.session import Session
+from steptrace.engine.session import Phases, Session
 from steptrace.engine.step_recorders import (
     OperatorCounter,
     OpLineRecorder,
@@ -36,9 +36,6 @@ from steptrace.engine.step_recorders import (
 )
 from steptrace.engine.steps import Step
 from steptrace.rank import from_rank_0, ranks_can_talk, this_rank
-
-#: Resumed at the end of each step, with the step. Closed if the program ends early.
-Phases = Generator[None, Step, None]
 
 #: The fewest timed steps, however long they take.
 LEAST_TIMED: Final = 5

@@ -12,10 +12,13 @@ what a step is made of, and passes of its own between the phases. Such a program
 `current` is None in a program that is not measured.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from steptrace.engine.steps import Step
+
+#: Resumed at the end of each step, with the step. Closed if the program ends early.
+Phases = Generator[None, Step, None]
 
 
 class Session:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from steptrace.engine.compilations import LOG
-from steptrace.engine.measure import Measurement, MeasureSettings, Phases
+from steptrace.engine.measure import Measurement, MeasureSettings
 from steptrace.engine.memory import MemoryLook, modules_of
 from steptrace.engine.rank_record import GradientOutputs, StepOutputs
 from steptrace.engine.recording import RecordingSettings
+from steptrace.engine.session import Phases
 from steptrace.engine.signals import pass_on
 from steptrace.engine.steps import Step
 from steptrace.launch.capture import Listener

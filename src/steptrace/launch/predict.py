@@ -14,7 +14,7 @@ from typing import Final
 import torch
 
 from steptrace.engine.frames import hook_fault
-from steptrace.engine.measure import Phases
+from steptrace.engine.session import Phases
 from steptrace.engine.step_counters import StepCounters, whole_periods
 from steptrace.estimate.driver import DriverFacts
 from steptrace.foreign_messages import GPU_IS_MISSING

@@ -23,10 +23,9 @@ import steptrace
 from steptrace.engine import compilations
 from steptrace.engine import session as sessions
 from steptrace.engine.frames import contained_fault, hook_fault
-from steptrace.engine.measure import Phases
 from steptrace.engine.process_facts import process_record
 from steptrace.engine.rank_record import State, plain_record
-from steptrace.engine.session import Session
+from steptrace.engine.session import Phases, Session
 from steptrace.engine.signals import is_of_signal_handler
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.files import write_bytes
