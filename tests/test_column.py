@@ -22,6 +22,7 @@ from steptrace.documents.streams import Queue
 from steptrace.documents.subject import Absence, subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
+from steptrace.documents.variant import VariantResult
 from steptrace.words.codes import ABSENCES
 
 
@@ -269,3 +270,23 @@ def test_reading_documents_takes_neither_pandas_nor_numpy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_syncs_per_step_over_all_runs_are_not_rounded() -> None:
+    """Two runs of four steps, of which one lacks the site: 359 syncs are 89.75 a step there, 44.875 over both."""
+    site = {"file": "train.py", "line": 3, "function": "step", "op": None, "label": None, "phase": None, "code": None,
+            "kind": "d2h_copy", "count": 359, "count_per_step": 89.75, "blocked_ns": 1, "exposed_idle_ns": None,
+            "ceiling_ns": None, "per_step_of_all_runs": 89.75}  # fmt: skip
+    having, lacking = (
+        fill(TraceSummary, {"syncs": {"sites": sites}, "quality": {"steps": 4}}) for sites in ([site], [])
+    )
+    (row,) = over_runs([having, lacking]).syncs.sites
+    assert (row.count, row.count_per_step, row.runs) == (180, 89.75, 1)
+    assert row.per_step_of_all_runs == 44.875
+    variant = fill(VariantResult, {"name": "lbfgs", "trace": {}})
+    variant = replace(
+        variant,
+        trace=over_runs([having, lacking]),
+        syncs=replace(variant.syncs, measured_per_step=44.875),
+    )
+    assert sum(site.count_per_step or 0 for site in variant.sync_sites_over_runs) == 44.875

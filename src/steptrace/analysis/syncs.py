@@ -82,6 +82,7 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
     table = table.astype({"line": "Int64", "program_line": "Int64", "count": "int64", "blocked_ns": "int64"})
     table = table.astype(dict.fromkeys(nullable, "Int64"))
     table["count_per_step"] = table["count"].astype("Float64") / (steps or pd.NA)
+    table["per_step_of_all_runs"] = table["count_per_step"]
     return table.sort_values(["blocked_ns", "count"], ascending=False, kind="stable", ignore_index=True)
 
 

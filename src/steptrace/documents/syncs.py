@@ -95,6 +95,10 @@ class SyncSite(SiteRow, frozen=True, kw_only=True):
             kind="total",
         ),
     ]
+    per_step_of_all_runs: Annotated[
+        float | None,
+        field("Syncs per step, where a run without such a sync counts as 0; null where not looked at.", kind="total"),
+    ] = None
     runs: InRuns = msgspec.UNSET
 
 

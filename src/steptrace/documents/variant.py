@@ -439,10 +439,16 @@ class VariantResult(StepFigures, frozen=True):
         if self.trace is None or not self.trace.quality.steps:
             return self.sync_sites
         runs = self.trace.runs
-        steps = self.trace.quality.steps
         return tuple(
-            site if site.runs == runs else replace(site, count_per_step=site.count / steps) for site in self.sync_sites
+            site if site.runs == runs else replace(site, count_per_step=self._per_step_of_all_runs(site))
+            for site in self.sync_sites
         )
+
+    def _per_step_of_all_runs(self, site: SyncSite) -> float | None:
+        """A site's syncs per step over all runs; of a file that does not hold them from its rounded count."""
+        if site.per_step_of_all_runs is not None or self.trace is None:
+            return site.per_step_of_all_runs
+        return site.count / self.trace.quality.steps
 
     @property
     def overview(self) -> Overview | None:
