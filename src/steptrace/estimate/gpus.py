@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace import format as fmt
 from steptrace.errors import ConfigError
 from steptrace.files import read_bytes
 
@@ -158,7 +159,7 @@ def _called(gpus: Iterable[Gpu], asked: str) -> list[Gpu]:
 def _is_called(gpu: Gpu, asked: str) -> bool:
     """Whether a name holds all parts of a GPU's name, and beside them only words that may stand there."""
     parts = frozenset(_squeezed(part) for part in gpu.name.split("-")) - _MAKERS
-    needed = {part: _spellings(f"{part}gb") if part == f"{gpu.memory_gb:g}" else (part,) for part in parts}
+    needed = {part: _spellings(f"{part}gb") if part == fmt.plain(gpu.memory_gb) else (part,) for part in parts}
     beside = _MAKERS.union(*(_spellings(_squeezed(word)) for word in (*gpu.words, *gpu.forms)))
     return _consists_of(_squeezed(asked), needed, beside)
 
