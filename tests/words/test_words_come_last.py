@@ -23,6 +23,8 @@ from builders import TraceBuilder, training_step
 from commands.test_compare_command import study as compared_study
 from commands.test_compare_command import variant
 from compare.conftest import StudyFolder
+from diff import test_diff_runs as of_runs
+from diff.test_diff_runs import make_run
 from documents import compare, fill
 from estimate.test_estimate import CUSTOM, UNCOVERED, add, call, estimate, tensor
 from findings.fixtures import host_bound, sync_bound
@@ -42,6 +44,7 @@ from steptrace.predict import predict_syncs
 from steptrace.predict.prediction import predicted
 from steptrace.report.study.first_screen import _no_verdict
 from steptrace.report.study.variants import care, load_study
+from steptrace.run_folder import write_document
 from steptrace.words.estimate import with_reasons
 from words.silent import makers, replacement_of, silence
 
@@ -266,6 +269,29 @@ def test_what_a_program_would_compile_is_the_same_without_sentences(monkeypatch:
     assert facts(followed()) == facts(before)
     (code,) = before["followed"]["compiled"]["codes"]
     assert code["breaks"]
+
+
+def test_what_a_diff_of_runs_says_is_the_same_without_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [make_run(tmp_path / name, [10, 11]) for name in ("before", "after")]
+    write_document(folders[0], of_runs.prediction(of_runs.site(7, [1, 1])))
+    # No rule covers its work, so its estimate has a reason in the place of a step time.
+    large = {"shape": [16384, 16384], "strides": [16384, 1], "dtype": "float32"}
+    uncovered = {**of_runs.PRODUCT, "name": UNCOVERED.name, "inputs": [large], "outputs": [large], "flop": 0}
+    followed = {"steps": 4, "operator_calls": [uncovered], "queue": [0, 0, 0, 0]}
+    write_document(folders[1], of_runs.prediction(of_runs.site(7, [1, 0]), followed=followed))
+
+    def compared() -> Any:
+        assert main(["diff", *map(str, folders), "--gpu", "H100", "--out", str(tmp_path / "out")]) == 0
+        return json.loads((tmp_path / "out" / "diff.json").read_text())
+
+    before = compared()
+    silence(monkeypatch)
+    after = compared()
+    assert facts(after) == facts(before)
+    (estimated,) = after["measured"]["b"]["estimates"]
+    assert (estimated["without_time"], estimated["reason"]) == ("too_little_covered", "x")
 
 
 def test_snapshots_of_memory_are_the_same_without_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
