@@ -62,7 +62,8 @@ def leading_warmup(step_ns: Nanoseconds) -> int:
     leading = min(int(np.flatnonzero(~is_long)[0]), len(step_ns) // 2)
     if not leading:
         return 0
-    later, halfway = step_ns[leading:], (median + float(np.median(step_ns[:leading]))) / 2
+    later = step_ns[leading:]
+    halfway = (median + float(np.median(step_ns[:leading]))) / 2
     return 0 if (later > halfway).sum() > max(_COMES_BACK * len(later), 1) else leading
 
 

@@ -125,7 +125,8 @@ def _runtime(trace: Trace) -> QualityCheck:
     """Whether it is known which of the host's calls wait for the GPU."""
     runtimes = sorted(trace.meta.runtimes)
     unknown = [runtime for runtime in runtimes if not is_known_runtime(runtime)]
-    seen, of_trace = syncs_known(trace), trace.meta.records
+    seen = syncs_known(trace)
+    of_trace = trace.meta.records
     doubtful = not seen or of_trace.waits > 0 or of_trace.no_wait
     return _check(
         "waiting_calls",

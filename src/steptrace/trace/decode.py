@@ -157,7 +157,8 @@ def described(args: dict[str, Any]) -> CollectiveArgs | CopyArgs:
 def input_bytes(dims: str, types: str) -> int:
     """Bytes of tensors, from the JSON lists of their sizes and types; `MISSING` if these are incomplete."""
     try:
-        sizes, names = msgspec.json.decode(dims, type=list[list[int]]), msgspec.json.decode(types, type=list[str])
+        sizes = msgspec.json.decode(dims, type=list[list[int]])
+        names = msgspec.json.decode(types, type=list[str])
         total = sum(math.prod(size) * _INPUT_BYTES[name] for size, name in zip(sizes, names, strict=True))
     except (ValueError, KeyError, RecursionError, msgspec.DecodeError):
         return MISSING
@@ -220,7 +221,8 @@ def repair(text: bytes) -> bytes:
     """Repair known mistakes: damaged strings (`trace.mend`), bare `nan` and `inf` (null), invalid UTF-8 (U+FFFD)."""
     text, _ = mend(text.decode("utf-8", errors="replace").encode())
     text = whole_characters(text)
-    parts, position = [], 0
+    parts = []
+    position = 0
     for string in _STRINGS.finditer(text):
         parts.append(_BARE_NUMBER.sub(rb"\1null", text[position : string.start()]))
         parts.append(string.group())

@@ -230,7 +230,9 @@ class EventStream:
                 next_step="record with torch.profiler and its export_chrome_trace, or copy the file itself",
             )
         if not EVENTS_KEY.search(buffer) and begins_lines_of_events(start):
-            self._lines, self.bare_array, self.head = Lines(), True, b"["
+            self._lines = Lines()
+            self.bare_array = True
+            self.head = b"["
             return self._lines.joined(start) or b" "
         if not EVENTS_KEY.search(buffer) and (kind := foreign_json(start)) is not None:
             raise self._foreign(kind)
@@ -259,7 +261,8 @@ class EventStream:
             if key and rest and rest[:1] != b"]":
                 return buffer, key
             if key and rest:
-                empty, searched = empty or key, key.end()
+                empty = empty or key
+                searched = key.end()
                 continue
             searched = key.start() if key else max(searched, len(buffer) - _KEY_BYTES)
             more = self._read(file)

@@ -96,7 +96,8 @@ def write_excerpt(trace: Path, out: Path, step: int | None = None, *, marks: Mar
         ConfigError: `out` has another suffix, or is the trace.
     """
     _check_out(out, [trace])
-    part, kept = _Part.from_trace(read_trace(trace), step, marks), []
+    part = _Part.from_trace(read_trace(trace), step, marks)
+    kept = []
 
     def write(temporary: Path) -> None:
         with _Writer(temporary) as writer:
@@ -132,7 +133,8 @@ def write_ranks_excerpt(
     based = all(part.base_ns is not None for part in parts)
     bases = [(part.base_ns or 0) if based else 0 for part in parts]
     clocks = [start + rank.clock_offset_ns for start, rank in zip(bases, ranks, strict=True)]
-    base, written = parts[0].file_base_ns, []
+    base = parts[0].file_base_ns
+    written = []
 
     def write(temporary: Path) -> None:
         with _Writer(temporary) as writer:
@@ -185,7 +187,8 @@ def _extent(trace: Trace, row: int) -> tuple[int, int]:
     """The time that the excerpt of a step covers, in ns of the file's clock."""
     ts, dur, host_dur = (int(trace.steps[name].iloc[row]) for name in ("ts", "dur", "host_dur"))
     start, end = start_end(trace.kernels)
-    on_device, launched = (trace.kernels["device"] == trace.device).to_numpy(), launched_at(trace)
+    on_device = (trace.kernels["device"] == trace.device).to_numpy()
+    launched = launched_at(trace)
     running = (start < ts + dur) & (end > ts) & (launched >= 0)
     earlier, later = np.flatnonzero(on_device & (end <= ts)), np.flatnonzero(on_device & (launched >= ts + host_dur))
     low = min([ts, *launched[running], *start[earlier[np.argsort(end[earlier])[-1:]]]])
@@ -228,7 +231,8 @@ class _Part:
     def from_trace(cls, trace: Trace, step: int | None, marks: Marks) -> Self:
         """The part of a trace for one of its steps, by default the median one."""
         row = _row_of(trace, step)
-        meta, number = trace.meta, int(trace.steps["index"].iloc[row])
+        meta = trace.meta
+        number = int(trace.steps["index"].iloc[row])
         return cls(number, _extent(trace, row), marks(trace, row), meta.file_base_ns, meta.base_ns)
 
 

@@ -193,7 +193,8 @@ class ExecutingLines:
             else (self._keys.keys_of(wait[0], None, backward=False, frame=frame)[0], wait[1])
             for wait, frame in zip(waits, frames, strict=True)
         ]
-        counts, before = Counter(keys), Counter[object]()
+        counts = Counter(keys)
+        before = Counter[object]()
         lines: list[Frame | None] = []
         for key, frame in zip(keys, frames, strict=True):
             line = None if key is None else self._recorded_line(key[0], before[key], counts[key])
@@ -269,7 +270,8 @@ def _numbered(trace: Trace, keys: _Keys, visible: Ints, labels: list[str | None]
     ops = trace.ops
     code, by_code = _parsed(trace, callers)
     step = row_numbers(ops["step"]).tolist()
-    names, backward = ops["name"].astype(object).tolist(), ops["backward"].tolist()
+    names = ops["name"].astype(object).tolist()
+    backward = ops["backward"].tolist()
     counts = Counter[tuple[_Key, int]]()
     places: dict[int, _Position] = {}
     for row in np.argsort(ops["ts"].to_numpy(), kind="stable").tolist():

@@ -236,7 +236,8 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         TraceError: the file is missing, empty, damaged, no JSON, or no trace.
         TruncatedTraceError: its end is missing.
     """
-    stream, scanner = EventStream(path, chunk=chunk), ChunkScanner(path)
+    stream = EventStream(path, chunk=chunk)
+    scanner = ChunkScanner(path)
     stream.read(scanner.take)
     notes: list[Note] = []
     if "steptraceRanks" in stream.metadata:
@@ -389,7 +390,8 @@ _PACKED = 10
 #: The time of a small trace, as that of this many bytes: it has some thirty tables, however few rows they have.
 _SMALLEST = 5 << 20
 #: Memory of a process that reads and analyses a trace: a constant, and a multiple of the trace's text.
-_PROCESS, _TIMES_TEXT = 160 << 20, 1.25
+_PROCESS = 160 << 20
+_TIMES_TEXT = 1.25
 
 
 def read_each(
@@ -422,7 +424,8 @@ def read_each(
 
     # A forked child would inherit locks of threads; a spawned one does not.
     # None goes on when this process is killed.
-    spawn, parent = get_context("spawn"), os.getpid()
+    spawn = get_context("spawn")
+    parent = os.getpid()
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=die_with, initargs=(parent,)) as pool:
         return _counted(pool.map(read, paths), len(paths), progress)
 

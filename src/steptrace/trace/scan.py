@@ -185,7 +185,8 @@ class GrowingColumn:
 Codes = NDArray[np.int32]
 Thread = tuple[int | str | None, int | str | None]
 
-_STRING, _ID = msgspec.json.Decoder(str), msgspec.json.Decoder(int | str | None)
+_STRING = msgspec.json.Decoder(str)
+_ID = msgspec.json.Decoder(int | str | None)
 _MEMORY_EVENT = "[memory]"
 _BARE_COPY = "Memcpy"
 

@@ -118,7 +118,8 @@ def load_source_lines(trace: Path) -> SourceLines:
     Raises:
         TraceError: one of them cannot be read.
     """
-    op_lines, recorded = None, {}
+    op_lines = None
+    recorded = {}
     path = trace.parent / OP_LINES_FILE
     try:
         if path.is_file():

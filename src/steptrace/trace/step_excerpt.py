@@ -64,7 +64,8 @@ def step_excerpt(trace: Trace, most_bytes: int = MOST_BYTES) -> StepExcerpt | No
 
 def _weight(events: pd.DataFrame) -> Ints:
     """The order in which events are kept: long ones first, and the calls that launched long work."""
-    dur, correlation = events["dur"].to_numpy(dtype=np.int64), events["correlation"].to_numpy()
+    dur = events["dur"].to_numpy(dtype=np.int64)
+    correlation = events["correlation"].to_numpy()
     longest = events[correlation >= 0].groupby("correlation")["dur"].max()
     of_work = longest.reindex(correlation).fillna(0).to_numpy(dtype=np.int64)
     weight: Ints = np.maximum(dur, of_work)

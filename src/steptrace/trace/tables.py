@@ -86,7 +86,8 @@ def launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.
 
 def _blocks_per_sm(gpu: Columns, meta: TraceMeta) -> Any:
     """Blocks per multiprocessor as recorded, or else from the launch grid and the GPU's number of them."""
-    recorded, device = gpu["blocks_per_sm"].astype(np.float64), gpu["device"]
+    recorded = gpu["blocks_per_sm"].astype(np.float64)
+    device = gpu["device"]
     for index in np.unique(device):
         if count := meta.multiprocessors(int(index)):
             here = np.isnan(recorded) & (device == index)

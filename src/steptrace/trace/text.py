@@ -74,7 +74,8 @@ class Lines:
                 self._rest = text
                 return b" "  # nothing is complete, and the file goes on
         else:
-            whole, self._ended = text, True
+            whole = text
+            self._ended = True
         lines = [stripped for line in whole.split(b"\n") if (stripped := line.strip(b" \t\r,"))]
         if self._ended and lines and decode_object(lines[-1]) is None:
             return b",\n".join(lines)
