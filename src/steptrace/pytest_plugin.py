@@ -46,18 +46,26 @@ def _held_to_budget(budget: int = 0, allow: Sequence[str] = ()) -> "Iterator[Syn
         yield syncs
     if not syncs.operator_total and not syncs.total:
         pytest.fail('nothing ran on "cuda" inside assert_no_syncs: move model and batch there', pytrace=False)
-    counted, most = _judged(syncs, allow)
+    counted, most, without_sync = _judged(syncs, allow)
     if most > budget:
         allowed = " beyond those allowed" if allow else ""
         places = "\n".join(f"  {place}" for place in counted)
         unknown = "".join(f"\n  not covered: {place}" for place in syncs.unknown)
+        misspelt = "".join(f"\n  no sync is at an entry of allow: {entry}" for entry in without_sync)
         syncs_in_words = plural(most, "sync")
-        pytest.fail(f"{syncs_in_words} in a step{allowed}, at most {budget}:\n{places}{unknown}", pytrace=False)
+        pytest.fail(
+            f"{syncs_in_words} in a step{allowed}, at most {budget}:\n{places}{unknown}{misspelt}", pytrace=False
+        )
 
 
-def _judged(syncs: "Syncs", allow: Sequence[str]) -> tuple[list[str], int]:
-    """The places that no entry of `allow` covers, in words, and their syncs in the step that has most."""
-    from steptrace.compare.allowed import over_budget
+def _judged(syncs: "Syncs", allow: Sequence[str]) -> tuple[list[str], int, list[str]]:
+    """What breaks a budget.
+
+    Returns:
+        The places that no entry of `allow` covers, in words; their syncs in the step that has most; the entries of
+        `allow` that cover no sync, as a misspelt one does.
+    """
+    from steptrace.compare.allowed import over_budget, useless
     from steptrace.predict.prediction import predicted
     from steptrace.words.sites import site_in_words
 
@@ -69,4 +77,5 @@ def _judged(syncs: "Syncs", allow: Sequence[str]) -> tuple[list[str], int]:
         most = max(sum(sync.by_step[step] for sync in counted) for step in range(steps))
     else:
         most = round(sum(sync.count_per_step for sync in counted))
-    return [site_in_words(sync.site) for sync in counted], most
+    without_sync = useless(allow, [sync.site for sync in prediction.sites], ())
+    return [site_in_words(sync.site) for sync in counted], most, without_sync

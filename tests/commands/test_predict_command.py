@@ -153,7 +153,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Replace:
     def replace(**by_variant: Any) -> Calls:
         calls: Calls = []
 
-        def follow(study: Study, _scratch: Path, options: Sequence[str] = ()) -> list[FollowedProgram]:
+        def follow(study: Study, _scratch: Path, options: Sequence[str] = (), **_: Any) -> list[FollowedProgram]:
             calls.append(({variant.name: variant.on_gpu.config for variant in study.variants}, options))
             results = ((variant.name, by_variant.get(variant.name, PREDICTION)) for variant in study.variants)
             return [
@@ -275,6 +275,23 @@ def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(
     assert "config.gpu.yaml" in str(raises.error)  # the beginning of the message
     assert "downloaded" not in str(raises.error)
     assert "SIGKILL" in str(killed.error)
+
+
+def test_a_program_that_hangs_is_ended_at_its_time_limit(own: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code = "import time\nwhile True: time.sleep(1)"
+    assert main(["predict", "--timeout-minutes", "0.05", "--", sys.executable, "-c", code]) == 2
+    assert "time limit" in capfd.readouterr().err
+    (own / "own_losses.py").write_text(f"import time\n{LOSS}\n\nclass hangs(Loss):\n    time.sleep(10_000)\n")
+    (hangs,) = follow_study(_study("hangs"), own / "scratch", limit_s=3)
+    assert hangs.prediction is None
+    assert "time limit" in str(hangs.error)
+
+
+def test_the_time_limit_of_a_study_is_the_command_s_or_the_workflow_s(own: Path) -> None:
+    assert (following.time_limit_s(None), following.time_limit_s(0.5)) == (None, 30)
+    (own / "config").mkdir(exist_ok=True)
+    (own / "config" / "workflow.yaml").write_text("studies: [masked_loss]\ntimeout_minutes: 2\n")
+    assert (following.time_limit_s(None), following.time_limit_s(0.5)) == (120, 30)
 
 
 def test_each_variant_names_what_keeps_all_from_being_followed(own: Path) -> None:
@@ -476,7 +493,7 @@ from steptrace.commands.follow import FollowedProgram
 from steptrace.documents.base import convert
 from steptrace.documents.prediction import PredictedStep
 step = convert({PREDICTION!r}, PredictedStep)
-following.follow_study = lambda study, *_: [FollowedProgram(variant.name, step) for variant in study.variants]
+following.follow_study = lambda study, *_, **__: [FollowedProgram(variant.name, step) for variant in study.variants]
 sys.exit(main(["predict", "masked_loss"]))
 """
 

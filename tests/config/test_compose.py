@@ -80,6 +80,31 @@ def test_a_target_must_begin_with_a_whole_name(composed):
     check_allowed(composed(["loss._target_=mine.Loss"]), allow=["mine"], where="test")
 
 
+@pytest.mark.parametrize(
+    ("target", "meant"),
+    [
+        ("torch.nm.Linear", "torch.nn.Linear"),
+        ("torch.optm.SGD", "torch.optim.SGD"),
+        ("lossess.Product", "losses.Product"),
+        ("my.lossess.masked.Product", "my.losses.masked.Product"),
+        ("yours.masked.Product", None),
+        ("torch.hub.load", None),
+    ],
+)
+def test_a_package_that_may_be_misspelt_is_named_before_it_is_allowed(composed, target, meant):
+    message = error_of(composed, f"loss._target_={target}", allow=["losses", "my.losses"])
+    assert "allow_targets: [" in message
+    assert ("did you mean" in message) == (meant is not None)
+    assert meant is None or f"'{meant}'" in message
+
+
+@pytest.mark.parametrize("target", ["losses", "torch.nn", "torch", "''"])
+def test_a_module_is_no_target(composed, target):
+    message = error_of(composed, f"loss._target_={target}", allow=["losses"])
+    assert "expected: the dotted name of a class or function" in message
+    assert "allow_targets" not in message
+
+
 def test_every_number_of_the_schema_has_both_limits():
     kinds = {name: kind for name, key in keys() for kind in key.get("anyOf", [key]) if "type" in kind}
     numbers = {name: kind for name, kind in kinds.items() if kind.get("type") in ("integer", "number")}

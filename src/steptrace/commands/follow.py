@@ -60,6 +60,7 @@ def follow_command(  # noqa: PLR0913
     judged: bool = False,
     compiles: bool = False,
     follows_compiled: bool = False,
+    limit_s: float | None = None,
 ) -> FollowedProgram:
     """Follow a program. Its standard output goes to standard error, since the command's own is the prediction.
 
@@ -72,6 +73,10 @@ def follow_command(  # noqa: PLR0913
         judged: whether a budget rests on them, which takes more.
         compiles: whether to find what compiling its model would give.
         follows_compiled: whether to find the graph breaks of compiled code, also without an estimate.
+        limit_s: seconds after which the program is interrupted; steps that were followed until then count. None: never.
+
+    Raises:
+        LaunchError: no step was followed.
     """
     with scratch_folder() as scratch:
         least, longest = (JUDGED_STEPS, PERIOD_JUDGED) if judged else (PREDICTED_STEPS, PERIOD_FOLLOWED)
@@ -86,13 +91,14 @@ def follow_command(  # noqa: PLR0913
             driver=None if gpu is None else asdict(driver_facts(gpu)),
             compiles=compiles,
             follows_compiled=follows_compiled,
+            limit_s=limit_s,
         )
         say(PLACEHOLDERS)
         launched = launch(command, settings, output=sys.stderr, status=say)
         require_steps(launched)
         prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:
-            next_step = f"\n  next: {why(launched)}" if launched.failed else ""
+            next_step = f"\n  next: {why(launched)}" if launched.failed and launched.stopped is None else ""
             followed = len(prediction.by_step)
             # With more steps than asked for, the number for whole periods of a branch is not known here.
             asked = f" of {settings.steps}" if followed < settings.steps else ""

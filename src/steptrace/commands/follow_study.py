@@ -36,13 +36,16 @@ def baselines_of(study: Study) -> Baselines:
     return Baselines(by_variant, entries[study.baseline] if several else fmt.variant(study.baseline))
 
 
-def follow_study(study: Study, scratch: Path, options: Sequence[str] = ()) -> list[FollowedProgram]:
+def follow_study(
+    study: Study, scratch: Path, options: Sequence[str] = (), *, limit_s: float | None = None
+) -> list[FollowedProgram]:
     """Follow every variant of a study as a GPU would train it, each in a process of its own.
 
     Args:
         study: the study.
         scratch: a folder for configs, predictions and logs.
         options: further arguments of `steptrace.predict.main`, or of `steptrace.jobs.command_checks`.
+        limit_s: seconds after which a variant is ended, without a prediction; None: never.
     """
     at_once = min(len(study.variants), os.cpu_count() or 1, _AT_ONCE)
     for preparation in study.preparations.values():
@@ -56,7 +59,7 @@ def follow_study(study: Study, scratch: Path, options: Sequence[str] = ()) -> li
         write_text(folder / GPU_CONFIG, variant.on_gpu.snapshot(study=study.name, variant=variant.name))
         jobs.append(prediction_job(folder, study.kind, options=options))
     by_name = {}
-    for job, status in supervise(jobs, at_once=at_once):
+    for job, status in supervise(jobs, at_once=at_once, timeout_s=limit_s):
         name = job.out.parent.name
         by_name[name] = _read(name, job, status, shows_output=not study.kind.is_ours)
         say(f"{len(by_name)} of {len(jobs)} followed: {name}")
@@ -76,6 +79,12 @@ def _read(name: str, job: Job, status: Status, *, shows_output: bool) -> Followe
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = f"\n  its last line: {lines[-1]}" if lines and shows_output else ""
     return FollowedProgram(name, None, PredictError(message + last))
+
+
+def time_limit_s(minutes: float | None) -> float | None:
+    """The seconds that a variant may take: these minutes, else `timeout_minutes` of workflow.yaml; None: no limit."""
+    limit = read_settings(Project.here(), {}).timeout_minutes if minutes is None else minutes
+    return None if limit is None else 60 * limit
 
 
 def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = None) -> Study:

@@ -23,7 +23,7 @@ from steptrace.commands.budget import (
     syncs_within,
     useless_entries,
 )
-from steptrace.commands.console import batches, gpu_names, not_negative, positive, say, show, warn
+from steptrace.commands.console import batches, gpu_names, minutes, not_negative, positive, say, show, warn
 from steptrace.commands.estimates import Baselines, estimates_by_name
 from steptrace.commands.follow import WARMUP, FollowedProgram, follow_command
 from steptrace.commands.prediction_text import instead, study_lines, text_of
@@ -126,6 +126,13 @@ def add(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how often code may be compiled again; code that Dynamo cannot follow is over any limit",
     )
+    command.add_argument(
+        "--timeout-minutes",
+        type=minutes,
+        metavar="M",
+        help="interrupt the program after so long: steps followed until then count. A variant of a study is ended, by "
+        "default after `timeout_minutes` of its workflow.yaml",
+    )
     command.set_defaults(**_PROGRAM_OPTIONS)
 
 
@@ -170,6 +177,7 @@ def _follow_program(arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> _ByBa
         "compiles": arguments.compile,
         "follows_compiled": arguments.breaks is not None or arguments.recompilations is not None,
         "judged": arguments.budget is not None,
+        "limit_s": None if arguments.timeout_minutes is None else 60 * arguments.timeout_minutes,
     }
     name = shlex.join(arguments.target)
     return {
@@ -187,20 +195,21 @@ def _follow_study(study: str, arguments: argparse.Namespace, gpus: Sequence[Gpu]
     if unused is not None:
         raise ConfigError(f"--{unused} is for programs, not for studies", where=study, expected="a program, after --")
     # Imported here, since to follow a program takes no plan of a study.
-    from steptrace.commands.follow_study import baselines_of, follow_study, named_study
+    from steptrace.commands.follow_study import baselines_of, follow_study, named_study, time_limit_s
 
     with scratch_folder() as scratch:
         planned = named_study(study, Path(scratch))
         options = ("--gpu", gpus[0].name) if gpus else ()
+        limit_s = time_limit_s(arguments.timeout_minutes)
         if not arguments.batch:
-            return {None: follow_study(planned, Path(scratch), options)}, baselines_of(planned)
+            return {None: follow_study(planned, Path(scratch), options, limit_s=limit_s)}, baselines_of(planned)
         if not planned.kind.is_ours:
             next_step = (
                 "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
             )
             raise ConfigError("--batch does not apply to a study of commands", where=study, next_step=next_step)
         return {
-            batch: follow_study(planned, Path(scratch), ["--batch-size", str(batch), *options])
+            batch: follow_study(planned, Path(scratch), ["--batch-size", str(batch), *options], limit_s=limit_s)
             for batch in arguments.batch
         }, baselines_of(planned)
 

@@ -60,7 +60,7 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--timeout-minutes", type=minutes, metavar="M", help="interrupt the program after so long, as Ctrl-C does: "
-        "steps timed until then count; default: never",
+        "steps timed until then count; the start that predicts its syncs may take as long; default: never",
     )  # fmt: skip
     command.add_argument(
         "--capture", action="store_true", help="measure nothing: the program runs to its own end and exit code, and "
@@ -153,7 +153,8 @@ def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bo
     command = arguments.program if on_gpu else on_gpu_command(arguments.program)
     say(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
     try:
-        prediction = follow_command(command, warmup=WARMUP).prediction
+        limit_s = None if arguments.timeout_minutes is None else 60 * arguments.timeout_minutes
+        prediction = follow_command(command, warmup=WARMUP, limit_s=limit_s).prediction
         problem = "" if prediction and prediction.ran_on_gpu else "nothing ran on the virtual GPU"
     except SteptraceError as error:
         prediction = None

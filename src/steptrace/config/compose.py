@@ -249,13 +249,28 @@ def check_allowed(config: Mapping[str, Any], *, allow: Iterable[str] = (), where
     prefixes = (*ALLOWED, *(f"{prefix.rstrip('.')}." for prefix in allow))
     for key, target in named.items():
         if not isinstance(target, str) or not target.startswith(prefixes):
-            shown = ", ".join(prefix.rstrip(".") for prefix in prefixes)
-            raise ConfigError(
-                f"{key} is '{target}', which is not in an allowed package ({shown})",
-                where=where,
-                next_step=f"if you trust it, add `allow_targets: [{_package(str(target))}]` to config/workflow.yaml",
-                keys=tuple(key.split(".")),
-            )
+            raise _not_allowed(key, str(target), [prefix.rstrip(".") for prefix in prefixes], where)
+
+
+def _not_allowed(key: str, target: str, allowed: Sequence[str], where: str) -> ConfigError:
+    """The error on a target without an allowed prefix: it may be misspelt, or the name of a module alone."""
+    keys = tuple(key.split("."))
+    parts = target.split(".")
+    if len(parts) == 1 or any(f"{prefix}.".startswith(f"{target}.") for prefix in allowed):
+        return ConfigError(
+            f"{key} is '{target}'", where=where, expected="the dotted name of a class or function", keys=keys
+        )
+    # The rest of the name stays as it is.
+    lengths = [(prefix, prefix.count(".") + 1) for prefix in allowed]
+    spelt = [".".join([prefix, *parts[n:]]) for prefix, n in lengths if meant(".".join(parts[:n]), [prefix])]
+    likely = meant(target, spelt)
+    trust = f"if you trust it, add `allow_targets: [{_package(target)}]` to config/workflow.yaml"
+    return ConfigError(
+        f"{key} is '{target}', which is not in an allowed package ({', '.join(allowed)})",
+        where=where,
+        next_step=trust if likely is None else f"{likely} Or, {trust}",
+        keys=keys,
+    )
 
 
 def _package(target: str) -> str:

@@ -133,8 +133,9 @@ def require_steps(launched: Launched) -> None:
         )
     if launched.stepped:
         if launched.stopped is not None:
+            done = "followed" if launched.predicted else "timed"
             raise LaunchError(
-                f"{_stop_in_words(launched.stopped)}, before a step was timed",
+                f"{_stop_in_words(launched.stopped)}, before a step was {done}",
                 where="the program was stopped",
                 next_step="fewer --warmup steps, or more time",
             )
