@@ -18,8 +18,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from steptrace.documents.base import convert
-from steptrace.documents.events import Event, EventsFile, Progressed, RecordWritten
+from steptrace.documents.events import Event, EventsFile, Progressed, RecordWritten, Stepped
 from steptrace.documents.probe import RankRecord
 from steptrace.files import decode_json, read_bytes
 from steptrace.format import rough_duration
@@ -30,6 +32,8 @@ from steptrace.processes import Children
 
 #: Seconds that a program gets to end by itself after its last measured step.
 _GRACE_S: Final = 60.0
+#: The same for a program that trains in other processes only, counted from the end of the last of these.
+_GRACE_OF_STARTER_S: Final = 10.0
 #: Seconds after which a line of progress is printed although no phase has ended.
 _EVERY_S: Final = 30.0
 #: Seconds without a step after which a line of progress mentions the wait.
@@ -71,6 +75,7 @@ class Process:
         self._probe = probe
         self._follower = None if probe is None else Follower(Path(probe.out), show)
         self._measured_at: float | None = None
+        self._trainers_ended_at: float | None = None
         env = dict(environment) if probe is None else _with_probe(environment, probe)
         self.child = children.start(command, env=env, **options)
         self._late_at = time.monotonic() + (math.inf if limit_s is None else limit_s)
@@ -88,9 +93,19 @@ class Process:
             if self._measured_at is None:
                 self._measured_at = now
                 self._leave_new_processes_alone()
+            if self._trainers_ended_at is None and self._have_trainers_ended():
+                self._trainers_ended_at = now
             if now - self._measured_at > _GRACE_S:
                 self.stopped = Stop("measured", seconds=_GRACE_S)
+            elif self._trainers_ended_at is not None and now - self._trainers_ended_at > _GRACE_OF_STARTER_S:
+                self.stopped = Stop("measured", seconds=_GRACE_OF_STARTER_S)
         return self.stopped is not None
+
+    def _have_trainers_ended(self) -> bool:
+        """Whether other processes than the program's first one have made all steps, and none of them is left."""
+        assert self._follower is not None
+        trainers = self._follower.trainers
+        return bool(trainers) and self.child.pid not in trainers and not any(map(psutil.pid_exists, trainers))
 
     def _is_measured(self) -> bool:
         """Whether the measurement is complete. In mode `capture` it never is: the program is not ours to end."""
@@ -144,6 +159,7 @@ class Follower:
 
     Attributes:
         events: all events so far.
+        trainers: the processes that have made a step, by number.
 
     Args:
         out: the probe's folder.
@@ -158,6 +174,7 @@ class Follower:
         self._written: dict[int, RecordWritten] = {}
         #: The latest progress of each phase, in the order of the phases.
         self._phases: dict[str, Progressed] = {}
+        self.trainers: set[int] = set()
         self._phases_over = 0
         self._changed_at = self._shown_at = time.monotonic()
 
@@ -168,6 +185,8 @@ class Follower:
             self.events.append(event)
             if isinstance(event, RecordWritten):
                 self._written[event.rank] = event
+            elif isinstance(event, Stepped):
+                self.trainers.add(event.pid)
             elif isinstance(event, Progressed):
                 self._phases[event.phase] = event
                 self._changed_at = now
