@@ -31,11 +31,11 @@ from steptrace.findings.headline import cautions_of, headline_of, headline_of_se
 from steptrace.format import NOT_MEASURED
 from steptrace.report.page.rows import cell, listing
 from steptrace.report.trace import page as trace_page
-from steptrace.report.trace.answer import answer, headline
+from steptrace.report.trace.answer import answer, headline, why
 from steptrace.report.trace.view import TraceView, title_of_several, trace_views
 from steptrace.trace.step_excerpt import step_excerpt
 from steptrace.words.codes import ABSENCES, EXPECTED_BY
-from steptrace.words.headline import caution_text, nothing_to_advise_text
+from steptrace.words.headline import caution_text, headline_of_several_text, nothing_to_advise_text
 
 Json = dict[str, Any]
 
@@ -543,6 +543,31 @@ def test_exposed_communication_of_several_traces_is_that_of_their_steps():
     table = words[words.index("All traces") :][:2000]
     assert "10 %" in table
     assert "13 %" not in table
+
+
+def test_of_ranks_without_a_gpu_the_length_of_a_step_is_said():
+    steps = [{"kind": "host", "steps": 2, "window_ns": 2 * ns, "step_ns": ns, "parts_ns": {"forward": 2 * ns},
+              "operators": []}
+             for ns in (20_000_000, 30_000_000)]  # fmt: skip
+    raw = [{**without_gpu(), "rank": rank, "overview": overview} for rank, overview in enumerate(steps)]
+    head = headline_of_several(summary_of(*raw).traces, None)
+    assert not head.gpu_measured
+    assert figures_in(headline_of_several_text(head)) == [20.0, 30.0]
+    assert headline_of_several(summary_of(trace(), raw[0]).traces, None).gpu_measured
+
+
+@pytest.mark.parametrize(("longest", "is_alike"), [("forward", True), ("backward", False)])
+def test_other_ranks_are_alike_only_if_the_same_takes_most_of_their_steps(longest, is_alike):
+    parts = [{"forward": 90, "backward": 10}, {"forward": 20, "backward": 20, longest: 80}]
+    raw = []
+    for rank, of_rank in enumerate(parts):
+        overview = {"kind": "host", "steps": 1, "window_ns": sum(of_rank.values()), "parts_ns": of_rank}
+        raw.append({**without_gpu(), "rank": rank, "overview": {**overview, "operators": []}})
+    views = trace_views(summary_of(*raw))
+    of_one = why([views[0]])
+    assert why(views).endswith(of_one)
+    others = why(views).removesuffix(of_one)
+    assert ("other" in others) == is_alike
 
 
 def test_traces_that_repeat_a_rank_go_by_their_files():

@@ -95,11 +95,15 @@ class HeadlineOfSeveral:
     """The result of several traces.
 
     Attributes:
+        gpu_measured: whether a trace has figures of a GPU.
+        profiled_ms: profiled steps in ms; None if no trace has steps.
         busy_pct: GPU busy in percent; None if no trace has it.
         syncs_per_step: syncs per step; None if no trace has them.
         delays: of the straggler; None without one.
     """
 
+    gpu_measured: bool
+    profiled_ms: Range | None
     busy_pct: Range | None
     syncs_per_step: Range | None
     delays: Delays | None

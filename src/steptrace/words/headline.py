@@ -98,10 +98,18 @@ def _cheap(syncs: SyncFacts) -> str:
 
 
 def headline_of_several_text(headline: HeadlineOfSeveral) -> str:
-    """The result of several traces: their GPUs' busy shares and syncs, least to greatest, and the straggler."""
-    busy = _range(headline.busy_pct, fmt.percent)
-    syncs = _range(headline.syncs_per_step, fmt.count)
-    text = f"GPUs are busy {busy} of a step; syncs per step: {syncs}."
+    """The result of several traces: their GPUs' busy shares and syncs, least to greatest, and the straggler.
+
+    Without figures of a GPU it has the length of the steps.
+    """
+    if headline.gpu_measured:
+        busy = _range(headline.busy_pct, fmt.percent)
+        syncs = _range(headline.syncs_per_step, fmt.count)
+        text = f"GPUs are busy {busy} of a step; syncs per step: {syncs}."
+    else:
+        text = "No GPU activity in these traces: their GPU figures were not measured."
+        if headline.profiled_ms is not None:
+            text = f"A profiled step takes {_range(headline.profiled_ms, fmt.duration_ms)} on the CPU. {text}"
     return text if headline.delays is None else f"{text} {_delays(headline.delays)}"
 
 

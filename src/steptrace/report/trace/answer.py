@@ -21,7 +21,7 @@ from steptrace.findings.headline import (
     most_share_of_syncs,
     why_nothing_is_advised,
 )
-from steptrace.findings.reason import reason_of
+from steptrace.findings.reason import Reason, reason_of
 from steptrace.findings.recommended import MOST_RECOMMENDED, recommended
 from steptrace.findings.rule import ranked
 from steptrace.findings.rules.predicted_syncs import predicted_findings
@@ -124,12 +124,17 @@ def why(traces: Sequence[TraceView]) -> str:
     if len(traces) == 1:
         return reason_text(reason)
     likewise = ""
-    if len(reasons) == len(traces) and {other.kind for _, other in reasons} == {reason.kind}:
+    if len(reasons) == len(traces) and all(_is_alike(other, reason) for _, other in reasons):
         other_traces = len(traces) - 1
         likewise = (
             " (the other one likewise)" if other_traces == 1 else f" (all {fmt.count(other_traces)} others likewise)"
         )
     return f"{view.title}{likewise}: {reason_text(reason)}"
+
+
+def _is_alike(one: Reason, other: Reason) -> bool:
+    """Whether two reasons name the same part of a step, and the same thing that takes most of it."""
+    return (one.kind, one.name, one.meanwhile) == (other.kind, other.name, other.meanwhile)
 
 
 def in_words(summary: Summary, predicted: Predicted | None = None) -> str:
