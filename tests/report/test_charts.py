@@ -116,6 +116,12 @@ def test_few_bars_lie_and_more_stand():
     assert "Step 0" in parted_bars(bars[:2], "x", what="Step")
 
 
+def test_a_part_that_is_too_low_to_be_seen_has_no_box_in_a_strip():
+    bars = [Bar("a", [Piece(1_000_000, "blue", "long"), Piece(100, "wine", "short"), Piece(500_000, "sky", "above")])]
+    low, high = drawn(strip(bars, "x"), "rect")
+    assert down(low, "height") == pytest.approx(2 * down(high, "height"), abs=0.2)
+
+
 def test_a_strip_of_many_steps_stays_within_its_width_and_names_some():
     bars = [Bar(str(number), [Piece(1e6, "blue", "x")]) for number in range(200)]
     picture = strip(bars, "x")

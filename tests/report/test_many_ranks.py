@@ -1,5 +1,6 @@
 """A page of very many ranks stays small, and shows those that matter by a stated rule."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from findings.jobs import MS, job
+from recorded import needs_traces
 from steptrace.documents.finding import Source
 from steptrace.documents.summary import Summary
 from steptrace.findings import with_trace_findings
-from steptrace.report.trace.page import page_html
+from steptrace.report.trace.page import MOST_BYTES, page_html
 from steptrace.report.trace.sample import MOST_TRACES, sample
 from steptrace.report.trace.view import trace_views
 
@@ -62,6 +64,20 @@ def test_all_of_a_hundred_ranks_have_a_bar_at_the_top(many: Summary) -> None:
     picture = page[page.index('class="wide strip"') :].partition("</svg>")[0]
     assert {f"Rank {rank}:" in picture for rank in range(100)} == {True}
     assert len(page) < 400_000
+
+
+@needs_traces
+def test_a_page_of_a_hundred_real_traces_is_small_and_has_a_section_and_all_bars(
+    recorded_summary: Callable[[str], Summary],
+) -> None:
+    two = [recorded_summary(f"two_ranks_{rank}").traces[0] for rank in range(2)]
+    traces = tuple(replace(two[rank % 2], rank=rank, path=f"job/rank{rank}.json") for rank in range(100))
+    summary = with_trace_findings(Summary(warnings=(), traces=traces, ranks=None))
+    page = page_html("100 ranks", trace_views(summary), None)
+    assert len(page.encode()) < MOST_BYTES
+    assert 'id="trace-0"' in page
+    picture = page[page.index('class="wide strip"') :].partition("</svg>")[0]
+    assert all(f"Rank {rank}:" in picture for rank in range(100))
 
 
 def test_without_ranks_the_sample_is_spaced_evenly(many: Summary) -> None:

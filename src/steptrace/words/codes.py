@@ -31,7 +31,7 @@ HOST_ACTIVITIES: Final[Mapping["HostActivity", str]] = {
 EXPECTED_BY: Final[Mapping["ExpectedBy", str]] = {
     "given": "at the bandwidth that was named",
     "published": "by NCCL's published times on this GPU, within one machine",
-    "nvlink": "by NCCL's published times on another GPU, scaled to this one's NVLink",
+    "nvlink": "by NCCL's published times on another GPU, scaled to the links between GPUs of this kind",
     "pcie": "by NCCL's published times on another GPU, scaled to this one's PCIe",
 }
 #: What a trace lacks, so that there is nothing to say of a subject, and how it is recorded.

@@ -24,6 +24,8 @@ _WIDEST: Final = 0.16
 _MOST_NAMES: Final = 16
 #: So many bars, or fewer, lie: standing ones would be wider than high, or leave most of the width free.
 MOST_LYING: Final = 6
+#: A lower part of a standing bar is not seen, in pixels.
+_LOWEST: Final = 0.2
 #: Height of a lying bar, of the line of its name above it, and of its whole place, in pixels.
 _BAR: Final = 20.0
 _NAME: Final = 18.0
@@ -107,7 +109,7 @@ def strip(bars: Sequence[Bar], alt: str) -> Markup:
         below = floor
         for piece in bar.pieces:
             height = _PLOT * piece.size / longest
-            if height > 0:
+            if height >= _LOWEST:
                 frame = PlotFrame(left, place * (1 - _GAP), below - height, height)
                 drawing.box(frame, piece.colour, words=piece.words)
             below -= height

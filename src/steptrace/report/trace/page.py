@@ -85,42 +85,7 @@ def page_html(
     """The whole page: one trace with a section a subject, or all side by side and then each with its main sections."""
     if len(traces) == 1:
         return _page_of_one(title, traces[0], warnings, predicted, excerpt)
-    is_low = len(traces) <= MOST_LYING
-    telling = sample(traces, ranks)
-    chosen = [traces[place] for place in sorted(telling)]
-    sections = _sections_of_traces(traces, telling)
-    together = [
-        *([note(SAMPLE.format(shown=len(chosen), all=len(traces)))] if len(chosen) < len(traces) else []),
-        side_by_side({f"trace-{place}": traces[place] for place in sorted(telling)}, sections),
-        *([] if is_low else [Explained(lanes_picture(ranks))]),
-        *parts_table(traces),
-        *steps_picture(chosen),
-    ]
-    body = section("ranks", "All traces", together)
-    toc = [("ranks", "All traces")]
-    steps = traces[0].steps if len({view.steps for view in traces}) == 1 else 0
-    shown_ranks = [view.trace.rank for view in chosen]
-    for id_, heading, parts in () if ranks is None else rank_sections(ranks, steps, shown_ranks):
-        body += section(id_, heading, parts)
-        toc.append((id_, heading))
-    on_ranks = () if ranks is None else (*ranks.findings, *single_ranks(ranks))
-    if on_ranks:
-        body += section("findings", "Findings on the ranks", [Explained(findings(on_ranks))])
-        toc.append(("findings", "Findings on the ranks"))
-    for id_, (heading, html) in sections.items():
-        body += html
-        toc.append((id_, heading))
-    if len(sections) < len(traces):
-        body += note(SECTIONS.format(shown=len(sections), all=len(traces))).html
-    first = first_of_all(traces, ranks)
-    top = _Top(
-        answer=headline_of_all([view.trace for view in traces], ranks),
-        picture=parts_picture(traces if len(traces) <= _MOST_BARS else chosen)
-        + (lanes_picture(ranks, traces) if is_low else Html("")),
-        to_do=first_steps_box(first.items, more=first.more, anchor=first.anchor, nothing=nothing_to_advise(traces)),
-    )
-    intro = _intro(title, traces, toc, warnings, top)
-    return page(f"{title} – steptrace", intro + body, toc)
+    return _page_of_several(title, traces, ranks, warnings)
 
 
 #: The most bytes of a page, so that it can be sent.
@@ -160,18 +125,91 @@ def _tables(view: TraceView) -> dict[str, Html]:
     return tables
 
 
+def _page_of_several(title: str, traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str]) -> str:
+    """The page of several traces. Where it would be too large, fewer have a section, and then a bar at the top."""
+    room = _MOST_SECTIONS
+    most_bars = _MOST_BARS
+    while True:
+        telling = sample(traces, ranks)
+        sections = _sections_of_traces(traces, telling, room)
+        html = _with_sections(title, traces, ranks, warnings, sections, most_bars)
+        over = len(html.encode()) - MOST_BYTES
+        if over < 0 or (len(sections) == 1 and not most_bars):
+            return html
+        if len(sections) > 1:
+            room -= over + 1
+        else:
+            most_bars = 0
+
+
+def _with_sections(
+    title: str,
+    traces: Sequence[TraceView],
+    ranks: Ranks | None,
+    warnings: Sequence[str],
+    sections: Mapping[str, tuple[str, Html]],
+    most_bars: int,
+) -> str:
+    """The page of several traces.
+
+    Args:
+        title: its heading.
+        traces: all of them.
+        ranks: what they say together.
+        warnings: what to know of all of them.
+        sections: headings and sections of single traces by their ids.
+        most_bars: traces that have a bar each at the top; of more only the sample has.
+    """
+    is_low = len(traces) <= MOST_LYING
+    telling = sample(traces, ranks)
+    chosen = [traces[place] for place in sorted(telling)]
+    together = [
+        *([note(SAMPLE.format(shown=len(chosen), all=len(traces)))] if len(chosen) < len(traces) else []),
+        side_by_side({f"trace-{place}": traces[place] for place in sorted(telling)}, sections),
+        *([] if is_low else [Explained(lanes_picture(ranks))]),
+        *parts_table(traces),
+        *steps_picture(chosen),
+    ]
+    body = section("ranks", "All traces", together)
+    toc = [("ranks", "All traces")]
+    steps = traces[0].steps if len({view.steps for view in traces}) == 1 else 0
+    shown_ranks = [view.trace.rank for view in chosen]
+    for id_, heading, parts in () if ranks is None else rank_sections(ranks, steps, shown_ranks):
+        body += section(id_, heading, parts)
+        toc.append((id_, heading))
+    on_ranks = () if ranks is None else (*ranks.findings, *single_ranks(ranks))
+    if on_ranks:
+        body += section("findings", "Findings on the ranks", [Explained(findings(on_ranks))])
+        toc.append(("findings", "Findings on the ranks"))
+    for id_, (heading, html) in sections.items():
+        body += html
+        toc.append((id_, heading))
+    if len(sections) < len(traces):
+        body += note(SECTIONS.format(shown=len(sections), all=len(traces))).html
+    first = first_of_all(traces, ranks)
+    top = _Top(
+        answer=headline_of_all([view.trace for view in traces], ranks),
+        picture=parts_picture(traces if len(traces) <= most_bars else chosen)
+        + (lanes_picture(ranks, traces) if is_low else Html("")),
+        to_do=first_steps_box(first.items, more=first.more, anchor=first.anchor, nothing=nothing_to_advise(traces)),
+    )
+    intro = _intro(title, traces, toc, warnings, top)
+    return page(f"{title} – steptrace", intro + body, toc)
+
+
 #: What the sections of single traces may take of a page, in characters: with the rest it stays below 400 kB.
 _MOST_SECTIONS: Final = 200_000
 #: Traces that have a bar each in the picture at the top.
 _MOST_BARS: Final = 128
 
 
-def _sections_of_traces(traces: Sequence[TraceView], telling: Sequence[int]) -> dict[str, tuple[str, Html]]:
+def _sections_of_traces(traces: Sequence[TraceView], telling: Sequence[int], room: int) -> dict[str, tuple[str, Html]]:
     """Heading and section of single traces by their ids, in the order of the traces: as many as a page can hold.
 
     Args:
         traces: all of them.
         telling: the places of those that are shown, the most telling first.
+        room: the most characters that they may take, except that the first always has a section.
     """
     sections: dict[int, tuple[str, Html]] = {}
     size = 0
@@ -183,7 +221,7 @@ def _sections_of_traces(traces: Sequence[TraceView], telling: Sequence[int]) -> 
         )
         html = section(id_, view.title, [Explained(sentences + _sections(view, f"{id_}-")[1])], folded=True)
         size += len(html)
-        if sections and size > _MOST_SECTIONS:
+        if sections and size > room:
             break
         sections[place] = (view.title, html)
     return {f"trace-{place}": sections[place] for place in sorted(sections)}
