@@ -210,6 +210,19 @@ def test_text_markdown_json_and_page_say_the_same(
         assert words in page
 
 
+@pytest.mark.parametrize(("scale", "columns"), [("cpu", 6), ("gpu", 3)])
+def test_step_times_that_cannot_be_compared_have_no_columns_of_ratios(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scale: str, columns: int
+) -> None:
+    write(tmp_path / "a.json", study(variant("v", 10)))
+    write(tmp_path / "b.json", study(variant("v", 5), scale=scale))
+    assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--out", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    lines = (tmp_path / "out" / "compare.md").read_text().splitlines()
+    (row,) = [line for line in lines if line.startswith("| v | 10")]
+    assert row.count("|") == columns + 1
+
+
 def test_three_results_are_drawn_over_what_tells_them_apart() -> None:
     def result(day: int, torch: str, machine: str, *variants: dict[str, Any]) -> Comparison:
         environment = {**ENVIRONMENT, "torch": torch, "cpu": machine}

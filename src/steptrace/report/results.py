@@ -167,18 +167,25 @@ def _alike(paths: Sequence[Sequence[str]]) -> int:
     return differ.index(True) if True in differ else 0
 
 
+_RATIO_COLUMNS: Final = ("Before / now", "95 % interval", "Now")
+
+
 def _steps(compared: ComparedResults, files: Sequence[str], names: Sequence[str]) -> Table:
-    """Step times with a row for each variant and a column for each result, each with its ratio to the one before."""
+    """Step times with a row for each variant and a column for each result, each with its ratio to the one before.
+
+    Results whose step times cannot be compared have no ratios.
+    """
     head = ["Variant", f"Step, {files[0]}"]
-    for file in files[1:]:
-        head += [f"Step, {file}", "Before / now", "95 % interval", "Now"]
+    is_compared = [any(variant.ratio is not None for variant in change.variants) for change in compared.changes]
+    for number, file in enumerate(files[1:]):
+        head += [f"Step, {file}", *(_RATIO_COLUMNS if is_compared[number] else ())]
     rows = []
     for name in names:
         row = [fmt.variant(name)]
         for number, result in enumerate(compared.results):
             times = result.step_ms.get(name)
             row.append(fmt.duration_ms(None if times is None else times.value))
-            if number:
+            if number and is_compared[number - 1]:
                 row += _ratio(next((v for v in compared.changes[number - 1].variants if v.name == name), None))
         rows.append(row)
     return "Step times", head, rows

@@ -13,6 +13,7 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.ranks import Ranks
+from steptrace.documents.reason import Reason
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.headline import (
     cautions_of_all,
@@ -21,7 +22,7 @@ from steptrace.findings.headline import (
     most_share_of_syncs,
     why_nothing_is_advised,
 )
-from steptrace.findings.reason import Reason, reason_of
+from steptrace.findings.reason import reason_of
 from steptrace.findings.recommended import MOST_RECOMMENDED, recommended
 from steptrace.findings.rule import ranked
 from steptrace.findings.rules.predicted_syncs import predicted_findings
