@@ -33,7 +33,7 @@ _COMMANDS: Final = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 1 if what was asked for does not hold, 2 with a message on stderr."""
+    """Run one command; returns the exit code: 0, 1 if something does not hold, 2 with a message on stderr."""
     keep_standard_error()
     for out in (sys.stdout, sys.stderr):
         if isinstance(out, io.TextIOWrapper):

@@ -20,10 +20,9 @@ class ExitCode(IntEnum):
 
 _MEANINGS = {
     ExitCode.DONE: "done",
-    ExitCode.NOT_HELD: "done, and what was asked for does not hold: over budget, the program ended early, "
-    "no study can run",
+    ExitCode.NOT_HELD: "done, but something does not hold: over budget, the program ended early, no study can run",
     ExitCode.ERROR: "not done: bad input, or a file that cannot be read or written; "
     "a message on standard error says what to do",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
-    ExitCode.NO_READER: "what reads its output has ended first, such as `head`",
+    ExitCode.NO_READER: "the program that reads its output ended first, such as `head`",
 }

@@ -60,7 +60,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--limit",
         type=positive,
         metavar="N",
-        help="read only the first N of the traces, in the order in which they are named, those of a folder by name",
+        help="read only the first N traces, in the given order; those of a folder are sorted by name",
     )
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
     command.add_argument(
@@ -70,7 +70,9 @@ def add(command: argparse.ArgumentParser) -> None:
         help="also write one step as a small trace for Perfetto, with its critical path on a separate track; "
         "of several ranks one file on one clock",
     )
-    command.add_argument("--step", type=int, metavar="N", help="the excerpt's step; default: the median one")
+    command.add_argument(
+        "--step", type=int, metavar="N", help="the step in the excerpt; default: the step of median length"
+    )
     command.add_argument(
         "--bandwidth",
         type=bandwidth,

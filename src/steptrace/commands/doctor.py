@@ -52,7 +52,7 @@ def add(command: argparse.ArgumentParser) -> None:
     """Add the command's argument."""
     command.description = (
         "Look at PyTorch, processor, GPU, profiler and compilers, and list the studies of this folder. "
-        "Exit code 1 if no study can run here; a missing GPU is no such reason."
+        "Exit code 1 if no study can run here; a missing GPU alone does not count."
     )
 
 

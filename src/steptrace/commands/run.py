@@ -46,10 +46,12 @@ def add(command: argparse.ArgumentParser) -> None:
         "predicted. Exit code 0 if all steps were measured, 1 if the program ended before, "
         "2 if nothing could be measured. With --capture the program runs to its own end and exit code."
     )
-    command.add_argument("--steps", type=positive, default=30, metavar="N", help="steps timed; default: 30")
-    command.add_argument("--warmup", type=positive, default=10, metavar="N", help="steps before them; default: 10")
+    command.add_argument("--steps", type=positive, default=30, metavar="N", help="number of timed steps; default: 30")
     command.add_argument(
-        "--profile", type=not_negative, default=3, metavar="N", help="steps profiled after them, or 0; default: 3"
+        "--warmup", type=positive, default=10, metavar="N", help="warm-up steps before them; default: 10"
+    )
+    command.add_argument(
+        "--profile", type=not_negative, default=3, metavar="N", help="profiled steps after them; 0: none; default: 3"
     )
     command.add_argument(
         "--out",
@@ -59,8 +61,8 @@ def add(command: argparse.ArgumentParser) -> None:
         "steptrace-run, or captures",
     )
     command.add_argument(
-        "--timeout-minutes", type=minutes, metavar="M", help="interrupt the program after so long, as Ctrl-C does: "
-        "steps timed until then count; the start that predicts its syncs may take as long; default: never",
+        "--timeout-minutes", type=minutes, metavar="M", help="interrupt the program after M minutes, as Ctrl-C does; "
+        "steps that were timed until then count; the start that predicts its syncs may take as long; default: never",
     )  # fmt: skip
     command.add_argument(
         "--capture", action="store_true", help="measure nothing: the program runs to its own end and exit code, and "

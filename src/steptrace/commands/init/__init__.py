@@ -26,7 +26,12 @@ def add(command: argparse.ArgumentParser) -> None:
         "of steptrace is needed. README.md there says what each file is. Nothing that is already there is changed."
     )
     command.add_argument(
-        "folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="made if missing; default: ."
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder to write to, made if missing; default: .",
     )
 
 
