@@ -260,6 +260,15 @@ def test_in_float32_a_convolution_has_winograd_s_form_or_is_a_product(size, stri
     assert on_gpu(on_tensor_cores, gpu_named("V100")) == kernel
 
 
+def test_winograd_s_form_may_be_missing_on_a_gpu_whose_convolutions_were_not_measured():
+    measured, other = (shipped().efficiency_of("convolution", "32", gpu_named(gpu)) for gpu in ("V100", "H100"))
+    of_products = shipped().efficiency_of("product", "32", gpu_named("H100"))
+    assert measured.arithmetic > 1  # Winograd's form multiplies less than the FLOP say
+    assert other.arithmetic == of_products.arithmetic < 1
+    assert other.arithmetic * math.exp(1.645 * other.spread_arithmetic) > 1
+    assert not other.tested
+
+
 def test_squares_of_winograd_s_form_reach_beyond_small_images():
     images, weight = (tensor(*shape, dtype="float32") for shape in ((8, 64, 7, 7), (64, 64, 3, 3)))
     (kernel,) = kernels_of(call("convolution", [images, weight], [images], flop=10**9))
