@@ -260,6 +260,20 @@ def test_in_float32_a_convolution_has_winograd_s_form_or_is_a_product(size, stri
     assert on_gpu(on_tensor_cores, gpu_named("V100")) == kernel
 
 
+@pytest.mark.parametrize(
+    ("groups", "width", "kind"), [(4, 32, "convolution"), (7, 128, "convolution"), (7, 24, "grouped convolution")]
+)
+def test_in_float32_groups_that_fill_tiles_are_as_many_convolutions(groups, width, kind):
+    channels = groups * width
+    images, weight = (tensor(*shape, dtype="float32") for shape in ((8, channels, 28, 28), (channels, width, 3, 3)))
+    flop = 2 * 8 * 28 * 28 * channels * width * 9
+    (kernel,) = kernels_of(call("convolution", [images, weight], [images], flop=flop))
+    assert kernel.kind == kind
+    if kind == "convolution":
+        assert kernel.sizes == (groups, width, 8 * 28 * 28, 9 * width)
+        assert 2 * math.prod(kernel.sizes) == flop
+
+
 def test_winograd_s_form_may_be_missing_on_a_gpu_whose_convolutions_were_not_measured():
     measured, other = (shipped().efficiency_of("convolution", "32", gpu_named(gpu)) for gpu in ("V100", "H100"))
     of_products = shipped().efficiency_of("product", "32", gpu_named("H100"))

@@ -72,14 +72,14 @@ def has_winograd(call: OperatorCalls) -> bool:
 
 
 def product_of(call: OperatorCalls) -> tuple[int, int, int, int]:
-    """The product that a convolution is: a batch of 1, output channels, places of the result, terms of a sum.
+    """The product that a convolution is: groups, output channels of each, places of the result, terms of a sum.
 
     A backward pass makes two such products; their sizes are those of the forward pass.
     """
     result = call.inputs[0] if is_backward(call) else call.outputs[0]
     weight = images_and_weight(call)[1]
-    channels = result.shape[1]
-    return 1, channels, max(1, elements(result) // max(1, channels)), max(1, elements(weight) // max(1, channels))
+    count, channels = groups(call), max(1, result.shape[1])
+    return count, channels // count, max(1, elements(result) // channels), max(1, elements(weight) // channels)
 
 
 def winograd_effort(call: OperatorCalls) -> float:

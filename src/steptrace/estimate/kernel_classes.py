@@ -227,6 +227,8 @@ def _convolution(call: OperatorCalls, arithmetic: str) -> str:
             narrow_sides(call)
         ]
     if arithmetic not in TENSOR_CORES:
+        if kind == GROUPED and arithmetic == "32" and not narrow_sides(call):
+            kind = CONVOLUTION  # groups that fill tiles are as many convolutions
         return IMPLICIT if kind == CONVOLUTION and arithmetic == "32" and not has_winograd(call) else kind
     if count == 1 and arithmetic == "16" and has_odd_channels(call):
         kind = ODD_CHANNELS
