@@ -237,6 +237,20 @@ def test_a_study_prints_a_line_for_each_variant() -> None:
         assert any(line.split()[:1] == [variant.name] for line in lines)
 
 
+def test_a_variant_that_failed_prints_its_ending_and_no_figure() -> None:
+    study = steptrace.load_study(REFERENCE)
+    first, *others = study.document.variants
+    none = structs.replace(first.syncs, measured_per_step=None, predicted_per_step=None)
+    failed = structs.replace(first, status="out of memory", step_ms=None, ratio=None, syncs=none)
+    document = structs.replace(study.document, question="", variants=(failed, *others))
+    lines = str(steptrace.LoadedStudy(document, study.folder)).splitlines()
+    assert all(lines)
+    (line,) = (line for line in lines if line.split()[:1] == [failed.name])
+    assert line.endswith("out of memory")
+    assert "predicted" not in line
+    assert "measured" not in line.replace("not measured", "")
+
+
 def test_the_page_of_names_is_made_of_the_docstrings() -> None:
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     assert page == python_reference.render(), "python -m steptrace.python_reference > docs/reference/python.md"

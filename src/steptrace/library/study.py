@@ -250,17 +250,19 @@ class LoadedStudy:
         rows = []
         for variant in document.variants:
             times, syncs = variant.step_ms, variant.syncs
-            count = syncs.predicted_per_step if syncs.measured_per_step is None else syncs.measured_per_step
+            is_predicted = syncs.measured_per_step is None
+            count = syncs.predicted_per_step if is_predicted else syncs.measured_per_step
+            verdict = variant.verdict or ("baseline" if variant.name == document.baseline else "-")
             rows.append(
                 (
                     variant.name,
                     "not measured" if times is None else fmt.step_time(times.value, times.low, times.high)[0],
                     "-" if count is None else fmt.count(count),
-                    "predicted" if syncs.measured_per_step is None else "measured",
-                    variant.verdict or ("baseline" if variant.name == document.baseline else "-"),
+                    "" if count is None else "predicted" if is_predicted else "measured",
+                    verdict if variant.status == "ok" else variant.status,
                 )
             )
-        return "\n".join([*head, *fmt.columns(("variant", "step", "syncs", "", "verdict"), rows)])
+        return "\n".join([*filter(None, head), *fmt.columns(("variant", "step", "syncs", "", "verdict"), rows)])
 
 
 def _by_variant(rows: Sequence[Mapping[str, Any]], kind: type[Document]) -> pd.DataFrame:

@@ -193,6 +193,9 @@ class Syncs:
             total = f"{plural(self.total, 'sync')} predicted"
         return "\n".join([total, *places_in_words(prediction)])
 
+    def __repr__(self) -> str:
+        return f"<Syncs: {self.total}>"
+
     def sync(self, kind: str, op: str, reason: str, count: int = 1, *, pinned: bool | None = None) -> None:
         """Record `count` syncs at the program's running line."""
         if self.thread.is_paused:
