@@ -3,8 +3,12 @@
 import re
 import xml.etree.ElementTree as ET
 
+from msgspec.structs import replace
+
 from documents import an_estimate
 from report.conftest import BASE, ratio
+from steptrace.documents.finding import ANSWER
+from steptrace.findings import find
 from steptrace.report.index import load_index
 from steptrace.report.study import first_screen
 from steptrace.report.study.matrix import display_name, is_matrix, matrix, short_names
@@ -55,6 +59,23 @@ def test_the_page_of_a_matrix_leads_with_the_picture_and_folds_the_list_of_its_v
     )
     shown = screen[: screen.index('<details class="each">')]
     assert "__" not in re.sub(r"<[^>]+>", "", shown.replace("<wbr>", ""))
+
+
+def test_advice_and_checks_have_the_names_of_the_study_s_file(study_builder):
+    for batch in ("4", "16"):
+        add(study_builder, "plain", 1.0, {"data.batch": batch})
+        add(study_builder, "fused", 2.0, {"data.batch": batch})
+    # Of two variants the answer was not checked, so they are named.
+    for variant in study_builder.comparison["variants"][2:]:
+        variant["equivalence"] = {**variant["equivalence"], "status": "not measured"}
+    finding = {"rule": "r", "severity": "warning", "claim": "it waits", "variant": "fused__batch-16", "advice": "Wait."}
+    study_builder.comparison["findings"] = [finding]
+    study = study_builder.study()
+    of_answer = [item for item in find(study) if item.rule == ANSWER]
+    screen = str(first_screen(replace(study, findings=(*of_answer, *study.findings))))
+    shown = re.sub(r"<[^>]+>", "", screen[: screen.index("wide lines")].replace("<wbr>", ""))
+    assert "__" not in shown
+    assert shown.count("fused (batch 16)") >= 2  # in the checks, and before the advice
 
 
 def test_a_matrix_of_two_keys_has_a_picture_for_each_value_of_the_shorter_one(study_builder):

@@ -57,7 +57,9 @@ def first_screen(study: Comparison) -> Html:
     lead = "findings" if any(item.rule != ANSWER for item in _of_gpu(study)) else None
     verdict = verdict_of(study)
     estimated = estimate(study)
-    first = first_steps_box(items, more=len(_of_gpu(study)) - len(items), anchor=lead)
+    first = first_steps_box(
+        items, more=len(_of_gpu(study)) - len(items), anchor=lead, named=lambda text: short_names(study, text)
+    )
     return render(
         "study/first_screen",
         study=study,
@@ -66,7 +68,7 @@ def first_screen(study: Comparison) -> Html:
         answer=short_names(study, verdict.sentences[0]),
         others=short_names(study, " ".join(verdict.sentences[1:])),
         why=short_names(study, verdict.reason),
-        checks=" ".join(verdict.checks),
+        checks=short_names(study, " ".join(verdict.checks)),
         difference=difference(study),
         facts=_facts(study),
         results=_results(study, shown, parts, estimated),
