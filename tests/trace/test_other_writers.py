@@ -184,7 +184,7 @@ def test_lines_that_are_not_all_events_are_named(tmp_path: Path) -> None:
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize("chunk", [97, 1 << 20])
 @pytest.mark.parametrize(
     ("begin", "put_in"),
     [
@@ -202,7 +202,10 @@ def test_comments_are_passed_over(tmp_path: Path, begin: str, put_in: str, chunk
     path.write_text(_text(events))
     expected = _figures(read_trace(path))
     text = json.dumps({"schemaVersion": 1, "traceEvents": ["HERE"]})
+    events *= 3  # more than the reader looks at first
     body = (",\n" + put_in).join(map(json.dumps, events))
+    path.write_text(_text(events))
+    expected = _figures(read_trace(path))
     path.write_text(begin + text.replace('["HERE"]', f"[{put_in}{body}{put_in}]") + put_in)
     assert _figures(link(read_raw(path, chunk=chunk))) == expected
     inside = json.dumps(events[3]).replace('"cat"', f'{put_in} "cat"')

@@ -715,3 +715,22 @@ def test_operators_without_a_known_launch_are_not_placed_on_the_host(lost: str) 
     assert not entry.placement
     assert "operators_on_host" not in {found.rule for found in entry.findings}
     assert entry.gpu.busy_ns == 12 * 80_000
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stream"), [("GPU {}", "stream {}"), ("Device {}", "Stream #{}"), ("GPU {} (a)", "{} (b)")]
+)
+def test_a_gpu_and_its_stream_may_be_named_by_process_and_thread(gpu: str, stream: str) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    for device in (0, 1):
+        for lane in (7, 20):
+            correlation = builder.call("cudaLaunchKernel", 10_000 * (lane + device), 1_000)
+            builder.gpu("gemm", 300_000, 100_000, correlation, stream=lane, device=device)
+            builder.events[-1] |= {"pid": gpu.format(device), "tid": stream.format(lane)}
+            builder.events[-1]["args"] = {"correlation": correlation}
+    trace = builder.trace()
+    assert sorted(zip(trace.kernels["device"].tolist(), trace.kernels["stream"].tolist(), strict=True)) == [
+        (0, 7), (0, 20), (1, 7), (1, 20)
+    ]  # fmt: skip
+    assert _check(quality(trace), "one_at_a_time").wrong == 0

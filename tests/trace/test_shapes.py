@@ -1,14 +1,18 @@
 """Traces of unusual shapes (bench/shapes.py): what is done grows with their size alone, and a page has its top rows."""
 
 import cProfile
+import json
 import pstats
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benches import bench_module
+from builders import PINNED_D2H, TraceBuilder
 from steptrace import cli
+from steptrace.trace.link import read_trace
 
 SHAPES = bench_module("shapes")
 
@@ -92,3 +96,50 @@ def test_more_gpus_than_a_process_has_are_an_error(tmp_path: Path, capsys: pytes
     SHAPES.write("devices", 300, tmp_path / "trace.json")
     assert cli.main(["analyze", str(tmp_path / "trace.json"), "--out", str(tmp_path / "out"), "--no-report"]) == 2
     assert "GPU work on 300 GPUs" in capsys.readouterr().err
+
+
+def _with_lost_waits(path: Path, count: int) -> None:
+    """As many threads, each of which reads a value; the wait of every second one is lost."""
+    builder = TraceBuilder()
+    for thread in range(count):
+        builder.op("aten::_local_scalar_dense", 1_000 * thread, 900, tid=thread)
+        correlation = builder.call("cudaMemcpyAsync", 1_000 * thread + 10, 100, tid=thread)
+        builder.gpu(PINNED_D2H, 1_000 * thread + 200, 100, correlation)
+        if thread % 2:
+            builder.call("cudaStreamSynchronize", 1_000 * thread + 200, 200, tid=thread)
+    builder.write(path)
+
+
+def _with_comments(path: Path, count: int) -> None:
+    """As many events with a comment before each of them, and one within."""
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": k, "dur": 1} for k in range(count)
+    ]
+    lines = [f"// event\n{json.dumps(event)}".replace('"cat"', '/* kind */ "cat"') for event in events]
+    path.write_text('{"traceEvents": [' + ",\n".join(lines) + "]}")
+
+
+def _as_lines(path: Path, count: int) -> None:
+    """As many events, one a line."""
+    events = (
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": k, "dur": 1} for k in range(count)
+    )
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+@pytest.mark.parametrize("write", [_with_lost_waits, _with_comments, _as_lines])
+def test_reading_needs_calls_and_bytes_by_the_size(tmp_path: Path, write: Callable[[Path, int], None]) -> None:
+    calls, most = [], []
+    for count in (1_000, 4_000, 16_000):
+        write(tmp_path / "trace.json", count)
+        profile = cProfile.Profile()
+        profile.enable()
+        read_trace(tmp_path / "trace.json")
+        profile.disable()
+        calls.append(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+        tracemalloc.start()
+        read_trace(tmp_path / "trace.json")
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    for (small, middle, large), negligible in ((calls, 20_000), (most, 1 << 20)):
+        assert large - middle < 6 * max(middle - small, negligible)

@@ -94,6 +94,13 @@ class EventStream:
                 taken, ended = take(buffer)
                 buffer = buffer[taken:]
                 begun = begun or taken > 0
+                if (
+                    not ended
+                    and _begins_with_comment(buffer)
+                    and (cleaned := event_without_comments(buffer)) is not None
+                ):
+                    buffer = cleaned
+                    continue
                 if not ended and (tidied := _without_strays(buffer, after_event=begun)) is not None:
                     buffer, strays = tidied
                     self.salvaged += strays
@@ -336,7 +343,7 @@ class EventStream:
         rest = rest.rstrip(b"\0")
         self.tail = rest
         if self.bare_array:
-            if after_comments(rest).strip():
+            if after_comments(rest, whole=True).strip():
                 raise TraceError(
                     "text follows the array of events",
                     where=self.path,
@@ -395,6 +402,11 @@ def _without_strays(buffer: bytes, *, after_event: bool) -> tuple[bytes, int] | 
     skipped = buffer[: len(buffer) - len(rest)]
     stray = skipped.count(b",") > len(comma) or b"/" in skipped
     return (comma + rest, values) if values or stray else None
+
+
+def _begins_with_comment(text: bytes) -> bool:
+    """Whether a text of events begins with a comment behind separators; others are likely to follow."""
+    return b"/" in text[:_KEY_BYTES] and text.lstrip(_SEPARATORS)[:1] == b"/"
 
 
 def _after_separators(text: bytes) -> bytes:

@@ -268,7 +268,7 @@ def _sort_gpu(raw: RawTrace) -> Columns:
     gpu = raw.columns.pop("gpu")
     for column, part in (("device", 0), ("stream", 1)):
         values = gpu[column]
-        written = np.array([key[part] if isinstance(key[part], int) else 0 for key in raw.threads], dtype=np.int64)
+        written = np.array([naming.number_in(key[part]) for key in raw.threads], dtype=np.int64)
         gpu[column] = np.where(values == MISSING, written[gpu["thread"]], values)
     gpu["end"] = gpu["ts"] + gpu["dur"]
     order = np.lexsort((gpu["name"], gpu["correlation"], gpu["end"], gpu["stream"], gpu["device"], gpu["ts"]))

@@ -123,9 +123,15 @@ def has_no_wait(calls: Columns, names: pd.Index) -> bool:
 def _calls_within(nested: Columns, rows: Ints, calls: Columns, wanted: Mask) -> Ints:
     """How many of the wanted calls begin within each of some events of the host, on its thread."""
     count = np.zeros(len(rows), dtype=np.int64)
-    for thread in np.unique(nested["thread"][rows]):
-        times = np.sort(calls["ts"][wanted & (calls["thread"] == thread)])
-        here = nested["thread"][rows] == thread
+    if not len(rows):
+        return count
+    of_call = np.flatnonzero(wanted)
+    of_call = of_call[np.lexsort((calls["ts"][of_call], calls["thread"][of_call]))]
+    by_thread = np.argsort(nested["thread"][rows], kind="stable")
+    threads, first = np.unique(nested["thread"][rows[by_thread]], return_index=True)
+    begins, ends = (np.searchsorted(calls["thread"][of_call], threads, side=side) for side in ("left", "right"))
+    for begin, end, here in zip(begins, ends, np.split(by_thread, first[1:]), strict=True):
+        times = calls["ts"][of_call[begin:end]]
         begun = np.searchsorted(times, nested["ts"][rows[here]], side="left")
         count[here] = np.searchsorted(times, nested["end"][rows[here]], side="left") - begun
     return count

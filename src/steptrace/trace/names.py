@@ -165,6 +165,8 @@ _LAUNCHES = re.compile(r"^[a-z]\w*Launch(?!HostFunc|Attribute)\w*\Z")
 _BEGINS_CAPTURE = re.compile(r"^[a-z]+StreamBeginCapture")
 _ENDS_CAPTURE = re.compile(r"^[a-z]+StreamEndCapture")
 
+#: The last number in a text.
+_NUMBER_AT_END: Final = re.compile(r"\d{1,9}(?=\D*\Z)")
 _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})\Z")
 _COPY_DIRECTION = re.compile(
     r"^(?:Memcpy\s+|Copy|MEMORY_COPY_|zeCommandListAppendMemoryCopy\()?"
@@ -350,6 +352,14 @@ def copy_direction(name: str) -> str | None:
 def is_pageable_copy(name: str) -> bool:
     """Whether a GPU copy goes to pageable memory of the host: its call returns only once the copy is done."""
     return name.endswith("-> Pageable)")
+
+
+def number_in(identity: int | str | None) -> int:
+    """The number of a GPU or of a stream in an event's process or thread: 1 of `GPU 1`; 0 without one."""
+    if isinstance(identity, int):
+        return identity
+    match = _NUMBER_AT_END.search(identity or "")
+    return int(match[0]) if match else 0
 
 
 def step_index(name: str) -> int | None:

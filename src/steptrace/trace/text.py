@@ -23,10 +23,17 @@ _ENCODINGS: Final[tuple[tuple[bytes, str], ...]] = (
         for bracket in "{["
     ),
 )
-#: White space and comments, up to what follows them.
-_SKIPPED: Final = re.compile(rb"(?:[ \t\r\n]++|//[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+", re.DOTALL)
-#: A string as a whole, or a comment.
-_STRING_OR_COMMENT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?://[^\n]*+|/\*.*?\*/)', re.DOTALL)
+#: White space and whole comments, up to what follows them. The last comment of a file needs no line behind it.
+_SKIPPED: Final = re.compile(rb"(?:[ \t\r\n]++|//[^\n]*+\n|/\*.*?\*/)*+", re.DOTALL)
+_SKIPPED_TO_END: Final = re.compile(rb"(?:[ \t\r\n]++|//[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+", re.DOTALL)
+#: A string, which may be cut off by the end of the text, or a whole comment.
+_STRING_OR_COMMENT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|//[^\n]*+\n|/\*.*?\*/', re.DOTALL)
+#: The same in a text that reaches to the end of its file.
+_TO_END: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|//[^\n]*+|/\*.*?\*/', re.DOTALL)
+#: Bytes at a time where all are wanted.
+_PIECE: Final = 1 << 20
+#: Bytes of a first line that may be one event.
+_LONGEST_LINE: Final = 1 << 16
 _DECODER: Final = json.JSONDecoder(strict=False)
 
 
@@ -38,8 +45,10 @@ class Utf8:
         self._begun = False
         self._decoder: codecs.IncrementalDecoder | None = None
 
-    def read(self, size: int) -> bytes:
-        """The next piece of text, of about `size` bytes; empty at the file's end."""
+    def read(self, size: int = -1) -> bytes:
+        """The next piece of text, of about `size` bytes, or all that is left; empty at the file's end."""
+        if size < 0:
+            return b"".join(iter(lambda: self.read(_PIECE), b""))
         while more := self._file.read(size):
             if not self._begun:
                 self._begun = True
@@ -85,19 +94,28 @@ class Lines:
 def begins_lines_of_events(text: bytes) -> bool:
     """Whether a text begins with one event in its first line, and with another object in the second."""
     first, newline, rest = text.lstrip().partition(b"\n")
+    if not newline or len(first) > _LONGEST_LINE or rest.lstrip()[:1] not in (b"{", b""):
+        return False
     event = decode_object(first.rstrip(b" \t\r,"))
-    return bool(newline) and event is not None and isinstance(event.get("ph"), str) and rest.lstrip()[:1] in (b"{", b"")
+    return event is not None and isinstance(event.get("ph"), str)
 
 
-def after_comments(text: bytes) -> bytes:
-    """A text without the comments and the white space that it begins with."""
-    skipped = _SKIPPED.match(text)
+def after_comments(text: bytes, *, whole: bool = False) -> bytes:
+    """A text without the comments and the white space that it begins with.
+
+    `whole`: whether the text reaches to the end of its file; else a comment that is cut off there stays.
+    """
+    skipped = (_SKIPPED_TO_END if whole else _SKIPPED).match(text)
     return text[skipped.end() :] if skipped else text
 
 
-def without_comments(text: bytes) -> bytes:
-    """A JSON text without comments; those in its strings stay."""
-    return _STRING_OR_COMMENT.sub(lambda found: found[0] if found[0][:1] == b'"' else b" ", text)
+def without_comments(text: bytes, *, whole: bool = True) -> bytes:
+    """A JSON text without comments; those in its strings stay.
+
+    `whole`: whether the text reaches to the end of its file; else a comment that is cut off there stays.
+    """
+    pattern = _TO_END if whole else _STRING_OR_COMMENT
+    return pattern.sub(lambda found: found[0] if found[0][:1] == b'"' else b" ", text)
 
 
 def event_without_comments(text: bytes) -> bytes | None:
@@ -107,7 +125,7 @@ def event_without_comments(text: bytes) -> bytes | None:
     """
     if b"//" not in text and b"/*" not in text:
         return None
-    cleaned = without_comments(text)
+    cleaned = without_comments(text, whole=False)
     begin = cleaned.find(b"{")
     if cleaned == text or begin < 0 or cleaned[:begin].strip(b" \t\r\n,"):
         return None
