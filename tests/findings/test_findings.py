@@ -303,6 +303,8 @@ def test_with_findings_changes_findings_only():
             {"op": "aten::index_put", "kind": "d2h_copy", "phase": "backward", "code": "h = out[train_mask]"},
             SPECIAL["mask_backward"],
         ),
+        ({"op": "aten::mm", "kind": "stream", "phase": "forward", "code": "torch.spmm(a, x)"}, SPECIAL["sparse"]),
+        ({"op": "aten::mm", "kind": "stream", "phase": "backward", "code": "a @ x"}, SPECIAL["sparse_backward"]),
         (
             {"op": "aten::_local_scalar_dense", "kind": "d2h_copy", "phase": "backward", "code": "w = x.cumprod(-1)"},
             SPECIAL["product_backward"],

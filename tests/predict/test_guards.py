@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch._dynamo.testing
 from torch import Tensor, nn
 
 from guard_changes import CHANGES
@@ -214,3 +215,17 @@ def test_a_condition_on_the_device_is_read_and_loops_and_scans_run() -> None:
         sums = associative_scan(lambda a, b: {"sum": a["sum"] + b["sum"]}, {"sum": x}, 0)
         assert sums["sum"].tolist() == [0, 1, 3, 6]
     assert syncs.unknown == []
+
+
+def test_a_tensor_without_memory_is_on_another_device_than_one_of_the_host() -> None:
+    seen = torch._dynamo.testing.CompileCounter()
+    tensors = [torch.ones(4), torch.ones(4, device="meta"), torch.ones(4), torch.ones(4, device="meta")]
+
+    def program(function: Callable[[Tensor, float], Tensor]) -> None:
+        for tensor in tensors:
+            function(tensor, 2.0)
+
+    program(torch.compile(scaled, backend=seen))
+    torch._dynamo.reset()
+    found = recompilations(lambda: program(torch.compile(scaled)))
+    assert [(kind, count) for kind, count, _ in found] == [("device", seen.frame_count - 1)] == [("device", 1)]

@@ -55,6 +55,8 @@ _OPTIONS: Final = (
 )
 #: DistributedDataParallel copies to the host at the end of a backward pass; the line is the one that called it.
 _BACKWARD: Final = re.compile(r"\bbackward\(")
+#: Operators that wait on a stream where they join the entries of a sparse matrix.
+_SPARSE_PRODUCTS: Final = ("aten::mm", "aten::mv", "aten::addmm", "aten::_sparse_mm", "aten::_sparse_addmm")
 #: A product of all elements, or of all up to each, whose gradient PyTorch computes in another way where one is zero.
 _PRODUCT: Final = re.compile(r"\b(cum)?prod\(")
 #: A read of a value that stands there, whatever is formatted.
@@ -154,6 +156,8 @@ def _special(site: SiteRow) -> str | None:
         return "lengths"
     if site.phase == "backward" and site.kind == "d2h_copy" and (site.op in _INDEXING or operation(site) in _INDEXING):
         return "mask_backward"
+    if site.kind == "stream" and site.op in _SPARSE_PRODUCTS:
+        return "sparse_backward" if site.phase == "backward" else "sparse"
     if site.phase == "backward" and site.op in _VALUES and _PRODUCT.search(code):
         return "product_backward"
     if site.op in _VALUES:

@@ -52,7 +52,7 @@ def fake_of(value: Any, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Any:
                 "a jagged tensor is an argument; only those that the code makes itself are followed"
             )
         inside: Tensor = getattr(value, "_inner", value)
-        device = backend.device(getattr(value, "gpu", 0)) if is_virtual(value) else torch.device("cpu")
+        device = backend.device(getattr(value, "gpu", 0)) if is_virtual(value) else value.device
         empty = torch.empty_strided(inside.shape, inside.stride(), dtype=inside.dtype, device="meta")
         fake: Tensor = FakeTensor(mode, empty, device)
         if isinstance(value, nn.Parameter):
