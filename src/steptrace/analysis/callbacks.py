@@ -35,11 +35,11 @@ def callbacks(trace: Trace) -> pd.DataFrame:
     for events in (trace.frames, trace.labels):
         called = map_names(events["name"], _is_callback) & on_training(trace, events)
         if called.any():
-            return _table(trace, events, np.flatnonzero(called))
+            return _callbacks_table(trace, events, np.flatnonzero(called))
     return frame_of(Callback)
 
 
-def _table(trace: Trace, events: pd.DataFrame, rows: Ints) -> pd.DataFrame:
+def _callbacks_table(trace: Trace, events: pd.DataFrame, rows: Ints) -> pd.DataFrame:
     start, end = (times[rows] for times in start_end(events))
     host_ns = end - start
     idle_ns = np.zeros_like(host_ns) if trace.device is None else _idle_ns(trace, start, end)

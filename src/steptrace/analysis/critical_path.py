@@ -35,7 +35,7 @@ import pandas as pd
 
 from steptrace.analysis.common.activity import why_calls_unknown
 from steptrace.analysis.common.registry import part, table
-from steptrace.analysis.critical_path_edges import CLASSES, Waits, edges_of, latest
+from steptrace.analysis.critical_path_edges import CLASSES, LastWaits, edges_of, latest
 from steptrace.analysis.critical_path_nodes import Nodes, nodes_of, select
 from steptrace.analysis.critical_path_steps import Steps, steps_of
 from steptrace.analysis.critical_path_waits import work_of
@@ -100,7 +100,7 @@ def followed(trace: Trace) -> pd.DataFrame:
     return validate(path.assign(step=step, **{"class": names}, **links), PathPart)
 
 
-def _walk(nodes: Nodes, waits: Waits, steps: Steps) -> pd.DataFrame:
+def _walk(nodes: Nodes, waits: LastWaits, steps: Steps) -> pd.DataFrame:
     """The parts of each step's path without empty ones; neighbours of one kind on one thread are joined."""
     # Views give Python's numbers, as lists do; lists of all nodes would be the peak of memory.
     before, time = waits.before.data, nodes.time.data

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from steptrace import intervals
 from steptrace.analysis.critical_path_nodes import Nodes, Selection
 from steptrace.analysis.critical_path_steps import Steps
-from steptrace.analysis.critical_path_waits import Work
+from steptrace.analysis.critical_path_waits import GpuWork
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, map_names, row_numbers, take
 from steptrace.trace.model import Trace
@@ -46,7 +46,7 @@ class Edges:
 
 
 @dataclass(frozen=True)
-class Waits:
+class LastWaits:
     """For each node the one `before` it on a path, and `kind`, `thread` and `kernel` of the time between, -1 for none.
 
     The node `before` always has a lower rank.
@@ -58,7 +58,7 @@ class Waits:
     kernel: Rows
 
 
-def latest(nodes: Nodes, groups: Iterable[Edges]) -> Waits:
+def latest(nodes: Nodes, groups: Iterable[Edges]) -> LastWaits:
     """The edge of each node to the source that comes last.
 
     Of several sources at one instant that of the later group counts, so groups come in the order of precedence: the
@@ -83,10 +83,10 @@ def latest(nodes: Nodes, groups: Iterable[Edges]) -> Waits:
         )
         for column, values in columns:
             column[target] = np.broadcast_to(values, len(edges.at))[order]
-    return Waits(before, kind, thread, kernel)
+    return LastWaits(before, kind, thread, kernel)
 
 
-def edges_of(trace: Trace, work: Work, steps: Steps, selection: Selection, nodes: Nodes) -> Iterator[Edges]:
+def edges_of(trace: Trace, work: GpuWork, steps: Steps, selection: Selection, nodes: Nodes) -> Iterator[Edges]:
     """All edges, in the order of precedence of `latest`."""
     yield from _within_hosts(trace, steps, selection, nodes)
     yield from _between_hosts(steps, selection, nodes)
@@ -134,7 +134,7 @@ def _between_hosts(steps: Steps, selection: Selection, nodes: Nodes) -> Iterator
     yield Edges(of_steps[place[back]], source, end[back], HOST, thread=steps.thread)
 
 
-def _to_starts(work: Work, steps: Steps, selection: Selection, nodes: Nodes) -> Iterator[Edges]:
+def _to_starts(work: GpuWork, steps: Steps, selection: Selection, nodes: Nodes) -> Iterator[Edges]:
     """GPU work starts after its launch and after the work before it."""
     starting = selection.starting
     launched = starting[work.launched_ns[starting] >= 0]
@@ -150,7 +150,7 @@ def _to_starts(work: Work, steps: Steps, selection: Selection, nodes: Nodes) -> 
         yield Edges(nodes.of_start(target), nodes.of_end(source), work.end[source], QUEUE, kernel=target)
 
 
-def _to_ends(trace: Trace, work: Work, steps: Steps, selection: Selection, nodes: Nodes) -> Edges:
+def _to_ends(trace: Trace, work: GpuWork, steps: Steps, selection: Selection, nodes: Nodes) -> Edges:
     """GPU work ends after its length; what began before the first step, after that step's start."""
     rows = selection.work
     began_before = work.start[rows] < steps.first
@@ -165,7 +165,7 @@ def _kinds(trace: Trace, rows: Ints) -> Ints:
     return kind
 
 
-def _to_returns(trace: Trace, work: Work, selection: Selection, nodes: Nodes) -> Edges:
+def _to_returns(trace: Trace, work: GpuWork, selection: Selection, nodes: Nodes) -> Edges:
     """A sync returns after the work it waits for, or with it if the clocks show a later end of work."""
     usable = np.zeros(len(work.end), dtype=bool)
     usable[selection.work] = True
@@ -184,7 +184,7 @@ def _to_returns(trace: Trace, work: Work, selection: Selection, nodes: Nodes) ->
     return Edges(nodes.of_host(thread, back), source, at, kind, thread=thread, kernel=kernel)
 
 
-def _to_ends_of_steps(trace: Trace, work: Work, steps: Steps, selection: Selection, nodes: Nodes) -> Iterator[Edges]:
+def _to_ends_of_steps(trace: Trace, work: GpuWork, steps: Steps, selection: Selection, nodes: Nodes) -> Iterator[Edges]:
     """A step ends when both its thread and the work launched in it have finished."""
     done = selection.host_done
     yield Edges(nodes.step_ends, nodes.of_host(steps.threads, done), done, HOST, thread=steps.threads)

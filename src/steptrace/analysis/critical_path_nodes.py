@@ -13,7 +13,7 @@ from steptrace import format as fmt
 from steptrace import intervals
 from steptrace.analysis.common.gaps import loader_spans
 from steptrace.analysis.critical_path_steps import Steps, bursts_of
-from steptrace.analysis.critical_path_waits import Work
+from steptrace.analysis.critical_path_waits import GpuWork
 from steptrace.errors import TraceError
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
@@ -61,7 +61,7 @@ class Selection:
     loader: Spans
 
 
-def select(trace: Trace, work: Work, steps: Steps) -> Selection:
+def select(trace: Trace, work: GpuWork, steps: Steps) -> Selection:
     """The work, syncs and bursts that can be on a path of these steps."""
     ended = (work.end > steps.first) & (work.end <= int(steps.end.max()))
     rows = np.flatnonzero(ended & (work.launched_ns < steps.last_on_host))
@@ -139,7 +139,7 @@ class Nodes:
         return np.where(self._work_end[rows] <= self._steps.first, self.of_first_step(len(rows)), node)
 
 
-def nodes_of(trace: Trace, work: Work, steps: Steps, selection: Selection) -> Nodes:
+def nodes_of(trace: Trace, work: GpuWork, steps: Steps, selection: Selection) -> Nodes:
     """All nodes of these steps.
 
     Raises:
@@ -178,7 +178,7 @@ def nodes_of(trace: Trace, work: Work, steps: Steps, selection: Selection) -> No
     )
 
 
-def _instants_of_hosts(work: Work, steps: Steps, selection: Selection) -> list[tuple[Ints, Ints]]:
+def _instants_of_hosts(work: GpuWork, steps: Steps, selection: Selection) -> list[tuple[Ints, Ints]]:
     """The threads and times of all instants on hosts; some come more than once."""
     starting, bursts = selection.starting, selection.bursts
     launched = starting[work.launched_ns[starting] >= steps.first]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.critical_path_waits import Work
+from steptrace.analysis.critical_path_waits import GpuWork
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import start_end
 from steptrace.trace.model import Trace
@@ -43,7 +43,7 @@ class Steps:
         return np.where(thread == self.thread, self.last_on_host, int(self.end.max()))
 
 
-def steps_of(trace: Trace, work: Work) -> Steps | None:
+def steps_of(trace: Trace, work: GpuWork) -> Steps | None:
     """The steps of a trace; None without host events."""
     if len(trace.steps):
         begin, dur, host_dur, thread = trace.steps[["ts", "dur", "host_dur", "thread"]].to_numpy().T

@@ -38,7 +38,7 @@ CLOCK_SKEW_NS: Final = 20_000
 
 
 @dataclass(frozen=True)
-class Work:
+class GpuWork:
     """For each GPU activity (row of `kernels`) its times, and the activities that it follows: rows, -1 for none.
 
     `thread` is its launch's (-1 without one), and `launched_ns` the launch's start, -1 if missing or after the
@@ -89,7 +89,7 @@ class Work:
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def work_of(trace: Trace) -> Work:
+def work_of(trace: Trace) -> GpuWork:
     """The waits of every GPU activity of a trace."""
     kernels = trace.kernels
     start, end = start_end(kernels)
@@ -98,7 +98,7 @@ def work_of(trace: Trace) -> Work:
     linked = (launch >= 0) & (called <= start)
     queue = np.asarray(kernels.groupby(["device", "stream"]).ngroup(), dtype=np.int64)
     asked = np.where(linked, called, _before_waits(trace, start))
-    return Work(
+    return GpuWork(
         start=start,
         end=end,
         thread=take(trace.launches["thread"].to_numpy(), launch),

@@ -163,5 +163,5 @@ def first_calls_lost(ops: Columns, calls: Columns, launch: Ints) -> bool:
     work = np.bincount(ops["name"][op[op >= 0]], weights=launched[op >= 0], minlength=names)
     always = (later >= _FEWEST_RUNS) & (launching >= LAUNCH_COVERAGE * later)
     names_of_early = ops["name"][early]
-    each = np.where(always, work / np.maximum(later, 1), 0.0)
-    return bool(each[names_of_early].sum() >= _EXPLAINED * np.argmax(linked))
+    work_of_call = np.where(always, work / np.maximum(later, 1), 0.0)
+    return bool(work_of_call[names_of_early].sum() >= _EXPLAINED * np.argmax(linked))

@@ -52,7 +52,7 @@ def estimate(study: Comparison) -> Html:
             form = "beside_measured"
         elif alike:
             form = "alike"
-        table, reasons = _table(study, gpu, measured)
+        table, reasons = _estimates_table(study, gpu, measured)
         rates, work = _details(study, gpu)
         sentence = estimated_sentence(estimated_answer(study, gpu))
         estimates.append(_OfGpu(gpu, form, title, sentence, alike, table, reasons, rates, work))
@@ -121,7 +121,7 @@ def _title(gpu: str, ratios: _Ratios) -> str:
     return f"{title}: {inside} of {fmt.plural(len(ratios), 'step time')} within the estimated range"
 
 
-def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html, list[str]]:
+def _estimates_table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html, list[str]]:
     """The estimates of all variants on a GPU, and why some have none.
 
     Each is drawn as a band on the scale of all; where that GPU was `measured` its step times stand beside them instead.

@@ -96,7 +96,7 @@ def _results(
         drawn = dict.fromkeys(name for of_step in parts.values() for name, ns in of_step.items() if ns)
         html = render(
             "study/results",
-            table=_table(study, shown, parts),
+            table=_variants_table(study, shown, parts),
             legend=[(colour_of(name), part_name(name)) for name in drawn],
             left_out=len(study.variants) - len(shown),
             no_verdict=_no_verdict(study) if leads(study) else [],
@@ -173,7 +173,9 @@ def against_baseline(variant: VariantResult, step_times: Mapping[str, float]) ->
     return baseline / ratio.high, baseline / ratio.low
 
 
-def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, float]]) -> Html:
+def _variants_table(
+    study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, float]]
+) -> Html:
     """Each variant's step time on a common scale, its verdict, its syncs, and the parts of its profiled step."""
     step_times = study.step_times_ms
     scale = _scale(shown, step_times)

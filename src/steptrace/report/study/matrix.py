@@ -42,7 +42,7 @@ def matrix(study: Comparison) -> Html:
         html += _picture(study, across, axes[across], fixed)
         html += _saved_picture(study, across, axes[across], fixed)
         html += _section_picture(study, across, axes[across], fixed)
-    return html + _table(study, across, axes[across], other_axes)
+    return html + _table_of_cells(study, across, axes[across], other_axes)
 
 
 def short_names(study: Comparison, text: str) -> str:
@@ -229,7 +229,7 @@ def _point(study: Comparison, variant: VariantResult | None) -> Point | None:
     return measured_point(variant.step_ms, cell)
 
 
-def _table(study: Comparison, across: str, columns: Sequence[str], other_axes: Sequence[str]) -> Html:
+def _table_of_cells(study: Comparison, across: str, columns: Sequence[str], other_axes: Sequence[str]) -> Html:
     """A table with a row for each variant and each combination of the other keys, and a column for each value."""
     axes = _axes(study)
     rows = []

@@ -116,7 +116,7 @@ def _blocks(variants: Sequence[VariantResult], *, fold_all: bool) -> list[_Block
             _Block(
                 variants=[display_name(variant) for variant in group],
                 counts=_counts(first),
-                table=_table(first),
+                table=_sites_table(first),
                 is_open=not blocks and says_something and not fold_all,
                 notes=[*_notes(first)],
                 unknown=first.predicted_unknown,
@@ -229,7 +229,7 @@ def _counts(variant: VariantResult) -> Html:
     return per_step + Html(", ").join([*counts, *missing])
 
 
-def _table(variant: VariantResult) -> Explained:
+def _sites_table(variant: VariantResult) -> Explained:
     """The traced sites, or the predicted ones if none were traced; empty without any."""
     sites = _sites(variant)
     if not sites:
