@@ -23,13 +23,14 @@ class Loss:
 MODULES = {
     "mine/__init__.py": "from .losses import *\nfrom .parts import Part as Piece\n",
     "mine/losses.py": LOSSES,
-    "mine/parts.py": "Part = make()\n",
+    "mine/parts.py": "import os, json as reader\nimport mine.losses as own\nPart = make()\n",
     "mine/dynamic.py": "globals()['Made'] = 1\n",
     "mine/broken.py": "def (:\n",
     "spaces/inner/leaf.py": "class Leaf: ...\n",
 }
 EXISTING = (
     "mine.losses.Loss", "mine.Loss", "mine.Piece", "mine.losses.Loss.method", "mine.losses.f", "mine.parts.Part",
+    "mine.parts.own.Loss", "mine.losses.f.Loss", "torch.nn.modules.linear.F.relu",
     "mine.dynamic.Made", "mine.broken.Loss", "spaces.inner.leaf.Leaf", "torch.nn.Linear", "torch.nn.functional.relu",
     "torch.optim.AdamW", "torch.optim.lr_scheduler.StepLR", "torch.utils.data.DataLoader", "torch.add", "sys.exit",
     "torch.nn.parallel.DistributedDataParallel", "builtins.int", "functools.partial", "numpy.random.default_rng",
@@ -38,6 +39,9 @@ MISSING = {
     "mine.losses.Los": ["'mine.losses' has no 'Los'", "did you mean 'Loss'?"],
     "mine.Part": ["'mine' has no 'Part'"],
     "mine.lossess.Loss": ["'mine' has no 'lossess'"],
+    "mine.parts.os.system": ["the package 'os'"],
+    "mine.parts.reader.loads": ["the package 'json'"],
+    "torch.utils.data.dataloader.os.system": ["the package 'os'"],
     "yours.Loss": ["there is no module 'yours'", "python_path"],
     "spaces.inner.leaf.Leaves": ["'spaces.inner.leaf' has no 'Leaves'"],
     "torch.nn.Linearr": ["'torch.nn' has no 'Linearr'", "did you mean 'Linear'?"],

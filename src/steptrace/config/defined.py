@@ -48,6 +48,14 @@ def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache
             )
         module, rest = located
         names = _names(module, cache) if rest else None
+        if len(rest) > 1 and (leads_to := _imported_from(module, rest[0], cache)) not in (None, parts[0]):
+            raise ConfigError(
+                f"{key} is '{target}', and '{rest[0]}' there is the package '{leads_to}', which the module imports",
+                where=where,
+                expected="a class or function that is defined in the package that its name says",
+                next_step="name it by the package that defines it",
+                keys=tuple(key.split(".")),
+            )
         if names is not None and rest[0] not in names:
             inside = ".".join(parts[: len(parts) - len(rest)])
             raise ConfigError(
@@ -120,6 +128,38 @@ def _names(module: Path, cache: Cache, seen: frozenset[Path] = frozenset()) -> s
             return None
         names |= more
     return names
+
+
+def _imported_from(module: Path, name: str, cache: Cache) -> str | None:
+    """The package that a name of a module stands for, if the name does nothing but import it; else None."""
+    if module.suffix != ".py" or not module.is_file():
+        return None
+    content = module.read_bytes()
+    imported = cache.get(b"imported\0" + sys.version.encode() + content, lambda: _packages_in(content))
+    package = imported.get(name)
+    return None if package is None else str(package)
+
+
+def _packages_in(content: bytes) -> dict[str, str]:
+    """The names that a module's source binds by `import` alone, each with its package."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):
+        return {}
+    packages: dict[str, str] = {}
+    bound: set[str] = set()
+    for node in _outside_functions(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                packages[alias.asname or top] = top
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.ImportFrom):
+            bound.update(alias.asname or alias.name for alias in node.names)
+    return {name: package for name, package in packages.items() if name not in bound}
 
 
 def _in_source(content: bytes) -> tuple[list[str], list[tuple[int, str]]] | None:
