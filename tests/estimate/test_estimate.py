@@ -143,7 +143,9 @@ def convolution(images: TensorSpec, weight: TensorSpec, *, backward: bool = Fals
         (64, (10, 64), "32", "convolution, one side under 32 channels"),
         (10, (10, 10), "32", "convolution, both sides under 32 channels"),
         (128, (128, 1), "32", "depthwise convolution"),
-        (128, (128, 64), "32", "grouped convolution"),
+        (128, (128, 16), "32", "grouped convolution"),
+        (128, (128, 64), "32", "convolution"),  # two groups that fill tiles
+        (128, (128, 64), "16", "grouped convolution"),
         (64, (64, 64), "16", "convolution"),
         (3, (64, 3), "tf32", "convolution, one side under 32 channels"),
     ],
