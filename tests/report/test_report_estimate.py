@@ -216,6 +216,18 @@ def test_a_variant_that_is_barely_faster_is_called_about_as_fast(times, is_about
     assert (3.0 in figures_in(estimated_sentence(answer))) == is_about  # at most so many percent faster
 
 
+@pytest.mark.parametrize(("most", "to_do", "tone"), [(1.004, "measure", "neutral"), (1.03, "use_estimated", "good")])
+def test_a_difference_below_the_noise_floor_is_no_reason_to_change_a_program(study_builder, most, to_do, tone):
+    study_builder.comparison["baseline"] = "base"
+    study_builder.comparison["environment"] = {**study_builder.comparison["environment"], "gpu": None}
+    sure = _paired((0.1, 0.4), 100) | {"times_as_fast": (1.001, most)}
+    base = an_estimate(110, 410) | {"behind": _paired((-0.4, -0.1), 0, "fast")}
+    study_builder.add("base", [30.0, 30.0], ratio={"value": 1.0, "verdict": "baseline"}, estimates=[base])
+    study_builder.add("fast", [30.0, 30.0], estimates=[an_estimate(108, 405) | {"difference": sure}])
+    answer = answer_of(study_builder.study())
+    assert (answer.estimated[0].name, answer.advice.to_do, answer.tone) == ("fast", to_do, tone)
+
+
 def test_a_variant_whose_paired_difference_is_sure_wins_although_the_bands_overlap(study_builder):
     study_builder.comparison["baseline"] = "base"
     study_builder.comparison["environment"] = {**study_builder.comparison["environment"], "gpu": None}

@@ -55,16 +55,21 @@ def advice_of(study: Comparison, chosen: VariantResult | None) -> tuple[Advice, 
     return replace(_advice(study, "keep"), variant=keep), study.baseline
 
 
-def estimated_advice(study: Comparison, best: VariantResult | None, gpus: Sequence[str]) -> tuple[Advice, str | None]:
+def estimated_advice(
+    study: Comparison, best: VariantResult | None, gpus: Sequence[str], *, pays: bool = True
+) -> tuple[Advice, str | None]:
     """What to do by the estimates, and the variant that the advice is about.
 
     Args:
         study: the comparison.
         best: the variant that is the fastest on all GPUs; None if there is none.
         gpus: the GPUs.
+        pays: whether that variant is faster than its baseline by more than the noise floor.
     """
     if len(study.variants) < 2:
         return _advice(study, "no_advice"), None
+    if not pays:
+        return _advice(study, "measure"), None
     if best is not None and best.can_be_used:
         advice = replace(_advice(study, "use_estimated", best), gpus=tuple(gpus))
         if best.is_baseline:

@@ -32,6 +32,7 @@ from steptrace.findings.estimated import estimated_answer, estimated_gpus, estim
 from steptrace.findings.known import known_difference
 from steptrace.findings.sections import hidden_section
 from steptrace.findings.why import LEAST_PART, why
+from steptrace.limits import NOISE_FLOOR
 from steptrace.stats import IQR_REFUSED
 from steptrace.words.equivalence import not_comparable_text
 
@@ -72,16 +73,23 @@ def _estimated(study: Comparison) -> Answer:
     winners = [estimated_winner(study, gpu) for gpu in gpus]
     best = winners[0] if all(winner is winners[0] for winner in winners) else None
     usable = best is not None and best.can_be_used
-    tone: Tone = "care" if broken_gates(study) or (best is not None and not usable) else "good" if usable else "neutral"
+    estimated = tuple(estimated_answer(study, gpu) for gpu in gpus)
+    # A difference below the noise floor is no reason to change a program.
+    pays = not all(row.times_as_fast is not None and row.times_as_fast[1] - 1 < NOISE_FLOOR for row in estimated)
+    tone: Tone = "neutral"
+    if broken_gates(study) or (best is not None and not usable):
+        tone = "care"
+    elif usable and pays:
+        tone = "good"
     reason = _reason(study, best, estimated=True)
-    advice, use = estimated_advice(study, best, gpus)
+    advice, use = estimated_advice(study, best, gpus, pays=pays)
     return Answer(
         outcome="estimated",
         tone=tone,
         use=use,
         advice=advice,
         reason=reason,
-        estimated=tuple(estimated_answer(study, gpu) for gpu in gpus),
+        estimated=estimated,
         known=known_difference(study) if best is None else None,
         **_of_study(study, reason),
     )
