@@ -64,6 +64,9 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
     ("parts_left_out", {"events": 1_200}, ("1,200 events",)),
     ("ranks_not_read", {"read": 2, "world_size": 4}, ("2 of 4 ranks read",)),
     ("traces_left_out", {"left_out": 2, "found": 5}, ("2 of 5",)),
+    ("trace_not_read", {"file": "rank_1.json", "reason": "cut off"}, ("rank_1.json", "cut off")),
+    ("unfinished_events", {"events": 2, "steps": [3]}, ("2 events", "3")),
+    ("unfinished_events", {"events": 1, "steps": []}, ("1 event ",)),
     ("ranks_repeated", {"ranks": [{"rank": 3, "traces": 2}]}, ("2 traces are of rank 3",)),
     ("impossible_events", {"events": 1, "kind": "gpu"}, ("1 event ", "gpu")),
     (

@@ -190,7 +190,7 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
     ),
     "unfinished_events": _unfinished_events,
     # Of several traces.
-    "trace_not_read": lambda *, file, reason: f"{file} was not read, and no figure counts it: {reason}",
+    "trace_not_read": lambda *, file, reason: f"the file {file} was not read, and no figure counts it: {reason}",
     "traces_left_out": lambda *, left_out, found: f"the limit left out {left_out} of {found} traces",
     "ranks_repeated": _ranks_repeated,
     "ranks_not_read": lambda *, read, world_size: (
