@@ -493,6 +493,8 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._autograd._pop_saved_tensors_default_hooks",
         "torch._dynamo.guards.CheckFunctionManager.__init__",
         "torch._dynamo.exc.Unsupported",
+        "torch._dynamo.exc.RecompileError",
+        "torch._dynamo.exc.FailOnRecompileLimitHit",
         "torch._dynamo.symbolic_convert.TensorifyState",
         "torch._dynamo.pgo.CodeState",
         "torch._dynamo.pgo._CODE_STATE",

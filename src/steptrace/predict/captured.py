@@ -9,9 +9,11 @@ import collections
 import importlib
 import inspect
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from steptrace.documents.compiled import CompiledCode, GraphKernels, Unlowered
+from steptrace.engine.frames import LOOK_PAST, OURS
 from steptrace.inductor.lower import GpuFacts
 from steptrace.predict import backend
 from steptrace.predict.child import in_child
@@ -34,7 +37,7 @@ from steptrace.predict.compiler_contexts import (
     without_saved_tensor_hooks,
 )
 from steptrace.predict.dynamo_notes import Notes, Trace, watching_breaks, watching_guards
-from steptrace.predict.fake_reads import ReadsBetweenGraphs
+from steptrace.predict.fake_reads import ReadsBetweenGraphs, answered
 from steptrace.predict.fake_state import OF_NO_PROGRAM, FakeState, fake_of
 from steptrace.predict.graph_compiler import Backend, CaptureOptions, GraphCompiler
 from steptrace.predict.guards import OWNER, TARGET, Compiled, code_of
@@ -50,6 +53,8 @@ _CONSTANTS: Final = "torch.fx.experimental.proxy_tensor.CONSTANT_NUMEL_LIMIT"
 _SPECIALIZED: Final = "torch._dynamo.symbolic_convert.TensorifyState"
 #: The method of modules that `Module.compile` compiles.
 _CALL: Final = "_call_impl"
+#: How often a call is followed anew with another answer, as the program's own code raises an error.
+_MOST_ANSWERS: Final = 3
 #: The first release whose Dynamo and Inductor are followed.
 _OLDEST: Final = (2, 13)
 
@@ -93,7 +98,6 @@ def capture(  # noqa: PLR0913
         return unlowered("names", "; ".join(losses_of(missing("compile"))))
     make_patterns(originals)
     trace = Trace() if trace is None else trace
-    notes = Notes(mask_share=mask_share_of((*args, *kwargs.values())), trace=trace)
     options = CaptureOptions(
         facts=facts,
         dynamic=dynamic,
@@ -103,13 +107,29 @@ def capture(  # noqa: PLR0913
         lowers=lowers,
         settings=settings or {},
     )
-    result = in_child(lambda: (_followed(function, args, kwargs, notes, options), notes.trace))
-    code, filled = (unlowered("ended"), trace) if result is None else result
+    share = mask_share_of((*args, *kwargs.values()))
+    fails: frozenset[int] = frozenset()
+    for _ in range(_MOST_ANSWERS):
+        notes = Notes(mask_share=share, trace=trace, fails=fails)
+        result = in_child(partial(_in_child, function, args, kwargs, notes, options))
+        code, filled, refuted = (unlowered("ended"), trace, None) if result is None else result
+        if refuted is None:
+            break
+        fails |= {refuted}
     vars(trace).update(vars(filled))
     if code.unlowered is None and _compiles_backward_pass():
         # Graphs and graph breaks are those of the forward pass.
         code = replace(code, kernels=None, unlowered="compiled_autograd")
     return replace(code, seconds=time.perf_counter() - began)
+
+
+def _in_child(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], notes: Notes, options: CaptureOptions
+) -> tuple[CompiledCode, Trace, int | None]:
+    """The code, what Dynamo says, and the last condition on tensors if the program's own code raises an error then."""
+    code = _followed(function, args, kwargs, notes, options)
+    refuted = notes.conditions if notes.raised_by_program and notes.conditions else None
+    return code, notes.trace, refuted
 
 
 def _compiles_backward_pass() -> bool:
@@ -153,6 +173,7 @@ def _followed(
             _trace(function, args, kwargs, notes, options)
     except Exception as error:  # whatever Dynamo, Inductor or the program raises, the prediction goes on
         inner = getattr(error, "inner_exception", None) or error.__cause__ or error
+        notes.raised_by_program = _is_of_program(error)
         lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
         reason = f"{type(inner).__name__}: {lines[0][:200] if lines else ''}"
         why = "not_lowered" if notes.is_lowering else "not_followed"
@@ -174,6 +195,12 @@ def _followed(
         seconds=0.0,
         kept_bytes=notes.kept_bytes,
     )
+
+
+def _is_of_program(error: BaseException) -> bool:
+    """Whether code of the program, and not of PyTorch, has raised an error."""
+    lines = traceback.extract_tb(error.__traceback__)
+    return bool(lines) and not lines[-1].filename.startswith((*LOOK_PAST, *OURS))
 
 
 def _prepared(function: Any) -> tuple[Any, AbstractContextManager[None]]:
@@ -252,16 +279,15 @@ def _trace(
         sizes: Any = importlib.import_module("torch._dynamo.pgo")
         sizes._CODE_STATE = collections.defaultdict(sizes.CodeState, notes.trace.code_state or {})
         stack.enter_context(mode)
-        # Dynamo follows each Python function that is called between two graphs, and must not follow ours.
-        dispatch = dynamo.disable(ReadsBetweenGraphs.__torch_dispatch__)
-        stack.enter_context(mock.patch.object(ReadsBetweenGraphs, "__torch_dispatch__", dispatch))
-        stack.enter_context(ReadsBetweenGraphs(compiler.number_read))
+        reads = ReadsBetweenGraphs(compiler.number_read, notes.fails)
+        stack.enter_context(answered(reads))
         numbers: Any = private(_SPECIALIZED)
         numbers.force_specializations = set(notes.trace.specialized)
         compiled = dynamo.optimize(compiler.compile, dynamic=options.dynamic)(function)
         try:
             results = compiled(*fake_args, **fake_kwargs)
         finally:
+            notes.conditions = reads.conditions
             notes.trace.code_state = dict(sizes._CODE_STATE)
             notes.trace.specialized = frozenset(numbers.force_specializations)
         outputs = [tensor for tensor in _tensors_in(results) if tensor.requires_grad]

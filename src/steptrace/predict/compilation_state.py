@@ -78,3 +78,9 @@ class CompilationState:
             is_asked=self.compiles_modules,
             recompilations=sum(guard.recompilations for code in self.codes for guard in code.recompilations),
         )
+
+    def forget(self) -> None:
+        """Forget what code was compiled for, as PyTorch does where a program asks for it. What was found stays."""
+        self.guarded_code.clear()
+        self.code_state = None
+        self.specialized_numbers = frozenset()

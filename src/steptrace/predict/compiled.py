@@ -65,6 +65,7 @@ def replacements(recorder: Syncs) -> Replacements:
             for name in ("is_compiling", "is_dynamo_compiling")
         },
         (dynamo, "is_compiling"): _is_compiling(recorder, dynamo.is_compiling),
+        (dynamo, "reset"): _resetting(recorder, dynamo.reset),
         **of_modules,
     }
 
@@ -132,6 +133,17 @@ def _is_compiling(recorder: Syncs, asked: Callable[[], bool]) -> Callable[[], bo
         return (compiles and not sys._getframe(1).f_code.co_filename.startswith(TORCH)) or asked()
 
     return is_compiling
+
+
+def _resetting(recorder: Syncs, reset: Callable[[], None]) -> Callable[[], None]:
+    """`torch._dynamo.reset`, to which `torch.compiler.reset` leaves its work: all compiled code is forgotten."""
+
+    @wraps(reset)
+    def resetting() -> None:
+        reset()
+        recorder.compilation.forget()
+
+    return resetting
 
 
 def _disabling(recorder: Syncs, disable: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,7 +240,11 @@ class _Context:
         stance = getattr(recorder.compilation.stance, "stance", None)
         was_called = self._was_called
         self._was_called = True
-        if stance == _EAGER or (stance in _LATER and not was_called):
+        if stance == _EAGER:
+            return True
+        if stance in _LATER and not was_called:
+            if recorder.compilation.is_followed:
+                self._kinds.note_sizes(target, args, kwargs)
             return True
         if stance not in (_EAGER_AGAIN, _FAILS_AGAIN) or not recorder.compilation.is_followed:
             return False

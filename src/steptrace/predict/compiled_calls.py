@@ -26,8 +26,10 @@ _MOST_KINDS: Final = 8
 _MOST_SIZES: Final = 3
 #: What is taken over from code of another size whose kernels were found.
 _KERNELS: Final = ("kernels", "unlowered", "reason", "kept_bytes")
-#: PyTorch's error of a graph break where the program asks for one graph.
+#: PyTorch's errors where the program forbids something: a graph break, a recompilation, and too many of them.
 UNSUPPORTED: Final = "torch._dynamo.exc.Unsupported"
+RECOMPILED: Final = "torch._dynamo.exc.RecompileError"
+OVER_LIMIT: Final = "torch._dynamo.exc.FailOnRecompileLimitHit"
 
 
 class CompiledCalls:
@@ -47,11 +49,15 @@ class CompiledCalls:
 
         Raises:
             Unsupported: PyTorch's own error where the graph breaks although the program asks for one graph.
+            RecompileError: PyTorch's own where it compiles again although the program forbids it.
+            FailOnRecompileLimitHit: PyTorch's own at its limit, where code must not run uncompiled.
         """
         state = self._recorder.compilation
         paused = self._recorder.thread.paused
         kinds = self._guarded(target)
         call = (target, args, kwargs)
+        if kinds.skipped is not None:
+            return kinds.skipped
         with paused():
             key, alike, elements = _signature(*call)
             kind = key if self._compiler.dynamic is False else alike
@@ -68,13 +74,17 @@ class CompiledCalls:
             followed.places[key] = nearest
             return nearest
         if followed is None and kinds.compilations >= self._most():
+            if self._compiler.fullgraph or _setting("fail_on_recompile_limit_hit", default=False):
+                raise _error(OVER_LIMIT, f"{kinds.function} reaches the limit of {self._most()} compilations")
             if kinds.limited is None:
                 kinds.limited = self._add(captured.unlowered("kinds"))
             return kinds.limited
-        trace = Trace(code_state=state.code_state, specialized=state.specialized_numbers, number=kinds.passes)
+        trace = self._new_trace(kinds)
         kinds.passes += 1
         has_kernels = followed is not None and key in followed.places
         code = self._followed(call, trace, kinds, lowers=lowers and not has_kernels)
+        if _setting("error_on_recompile", default=False):
+            _raise_if_again(trace)
         state.code_state = trace.code_state or state.code_state
         state.specialized_numbers = trace.specialized
         if followed is not None and not trace.compiled and asks:
@@ -91,9 +101,13 @@ class CompiledCalls:
                 followed = kinds.add(call, kind, trace.frames, trace.compiled)
         if trace.frames and not trace.compiled:
             code = replace(code, graphs=0, breaks=(), shares_graphs=True)
+        if self._compiler.fullgraph and code.breaks:
+            code = replace(code, graphs=0)  # PyTorch ends with the error, and makes none
         place = self._add(code)
         followed.places[key] = place
         lowered.append((elements, place))
+        if state.codes[place].unlowered == "no_operators" and not trace.frames:
+            kinds.skipped = place
         if kinds.first is None:
             kinds.first = place
         first = state.codes[kinds.first]
@@ -102,6 +116,14 @@ class CompiledCalls:
             kinds.refused[key] = trace.error, state.codes[place].breaks[0]
             raise _unsupported(*kinds.refused[key])
         return place
+
+    def note_sizes(self, target: Any, args: Any, kwargs: Any) -> None:
+        """Note the sizes and numbers of a call that runs uncompiled, as those that a later call may vary from."""
+        kinds = self._guarded(target)
+        trace = self._new_trace(kinds)
+        self._followed((target, args, kwargs), trace, kinds, lowers=False)
+        state = self._recorder.compilation
+        state.code_state = trace.code_state or state.code_state
 
     def has(self, target: Any, args: Any, kwargs: Any) -> bool:
         """Whether there is compiled code for a call with these arguments."""
@@ -113,6 +135,11 @@ class CompiledCalls:
     def _guarded(self, target: Any) -> CompiledKinds:
         key = (*self._compiler.key, code_of(target))
         return self._recorder.compilation.guarded_code.setdefault(key, CompiledKinds.of_target(target))
+
+    def _new_trace(self, kinds: CompiledKinds) -> Trace:
+        """Where Dynamo begins with the next call that it follows."""
+        state = self._recorder.compilation
+        return Trace(code_state=state.code_state, specialized=state.specialized_numbers, number=kinds.passes)
 
     def _most(self) -> int:
         """The limit of kinds of arguments."""
@@ -166,18 +193,42 @@ class CompiledCalls:
         return len(codes) - 1
 
 
+def _error(name: str, message: str) -> Exception:
+    """An error of PyTorch's own class with this name."""
+    error: Any = private(name) or RuntimeError
+    return cast("Exception", error(message))
+
+
 def _unsupported(message: str | None, first: GraphBreak) -> Exception:
     """PyTorch's error of a graph break in code that is compiled with `fullgraph=True`, with the line."""
-    error: Any = private(UNSUPPORTED) or RuntimeError
     code = "" if first.code is None else f"\n    {first.code}"
     place = f'\n\nfrom user code:\n   File "{first.file}", line {first.line}{code}\n'
-    return cast("Exception", error(f"{message or first.kind}{place}"))
+    return _error(UNSUPPORTED, f"{message or first.kind}{place}")
+
+
+def _raise_if_again(trace: Trace) -> None:
+    """Raise PyTorch's error where a call compiles a function again (`torch._dynamo.config.error_on_recompile`)."""
+    for place, failed in sorted(trace.compiled.items()):
+        if failed is None:
+            continue
+        frame = trace.frames[place]
+        found = failed.recompiled(function=frame.function, function_file=frame.file, function_line=frame.line)
+        values = f": {found.before} before, {found.now} now" if found.before is not None else ""
+        raise _error(
+            RECOMPILED,
+            f"Recompiling function {frame.function} in {frame.file}:{frame.line}\n"
+            f"    triggered by the following guard failure(s):\n    - {found.kind} of {found.value}{values}",
+        )
+
+
+def _setting(name: str, default: Any) -> Any:
+    """A setting of Dynamo, as the program has it now."""
+    return getattr(importlib.import_module("torch._dynamo.config"), name, default)
 
 
 def _most_kinds() -> int:
     """The limit of kinds of arguments, which a program may set itself, as optimizers that compile their updates do."""
-    config: Any = importlib.import_module("torch._dynamo.config")
-    return int(getattr(config, "recompile_limit", _MOST_KINDS))
+    return int(_setting("recompile_limit", _MOST_KINDS))
 
 
 def _flex_attention(target: Any, args: Any, kwargs: Any) -> CompiledCode | None:

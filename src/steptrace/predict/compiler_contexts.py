@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from steptrace.predict import backend
-from steptrace.predict.kernel_calls import ASSUMED_VALUE
 from steptrace.torch_names import private
 
 FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")
@@ -147,10 +146,6 @@ def devices_named() -> Iterator[None]:
             for tensor, constant in constants:
                 tensor.constant = constant
 
-    def formatted(self: Any, spec: str) -> str:
-        """The text of a value that the code formats between two graphs."""
-        return format(float(ASSUMED_VALUE), spec) if not self.dim() else repr(self)
-
     def never(_: object) -> bool:
         return False
 
@@ -169,7 +164,6 @@ def devices_named() -> Iterator[None]:
         mock.patch.object(variable, "method_attr_is_cuda", is_cuda),
         mock.patch.object(variable, "method_cuda", cuda, create=True),
         mock.patch.object(FakeTensorMode, "dispatch", dispatching),
-        mock.patch.object(FakeTensor, "__format__", formatted, create=True),
     ):
         yield
 

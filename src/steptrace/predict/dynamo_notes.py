@@ -63,6 +63,11 @@ class Notes:
     #: The share of the blocks that the mask of a `flex_attention` leaves.
     mask_share: float = 1.0
     trace: Trace = field(default_factory=Trace)
+    #: How many conditions on tensors the code has read between two graphs, and those that do not hold.
+    conditions: int = 0
+    fails: frozenset[int] = frozenset()
+    #: Whether the program's own code has raised an error.
+    raised_by_program: bool = False
 
 
 @contextmanager
@@ -87,7 +92,7 @@ def watching_breaks(notes: Notes) -> Iterator[None]:
 
     def logged(self: Any, code_options: Any, reason: Any = "", exc: Any = None, *args: Any, **kwargs: Any) -> Any:
         stack = getattr(exc, "real_stack", None) or (self.frame_summary and [self.frame_summary()])
-        if stack and stack[-1].filename.startswith(OURS):
+        if stack and (stack[0].filename.startswith(OURS) or stack[-1].filename.startswith(OURS)):
             return log(self, code_options, reason, exc, *args, **kwargs)
         file, line, code = place_of_stack(stack or [])
         kind = getattr(exc, "gb_type", None) or type(exc).__name__

@@ -1,9 +1,18 @@
-"""What a program reads of fake tensors between two graphs, where Dynamo runs its code as it is."""
+"""What code of the program gets where it runs between two graphs, on fake tensors.
 
+It reads, compares, copies and moves tensors there, and nothing is computed. A number that it reads counts as 1, and a
+condition on tensors holds, unless the program's own code raises an error then: the call is followed anew, and the last
+condition does not hold.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
+from unittest import mock
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steptrace.predict.kernel_calls import ASSUMED_VALUE
 from steptrace.torch_names import private
@@ -11,36 +20,51 @@ from steptrace.torch_names import private
 FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")
 pytree: Any = private("torch.utils._pytree")
 _Mode: Any = private("torch.utils._python_dispatch.TorchDispatchMode") or object
+#: Operators whose result is a condition on values of tensors.
+_CONDITIONS: Final = ("aten.equal.default", "aten.allclose.default", "aten.is_nonzero.default")
+_READ: Final = "aten._local_scalar_dense.default"
 #: How often a condition on a tensor holds. Then it does not, so that a loop that waits for it ends.
 _MOST_TRUE: Final = 16
 
 
 class ReadsBetweenGraphs(_Mode):  # type: ignore[misc]
-    """Answers what fake tensors cannot: a value that is read between two graphs."""
+    """Answers what fake tensors cannot: a value that is read between two graphs.
 
-    def __init__(self, number: float) -> None:
+    Args:
+        number: stands for each number of type float.
+        fails: by their order, the conditions that do not hold.
+    """
+
+    def __init__(self, number: float, fails: frozenset[int] = frozenset()) -> None:
         super().__init__()
+        #: How many conditions have been read.
         self.conditions = 0
-        #: The value of each number of type float that is read.
         self.number = number
+        self._fails = fails
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """Whether Dynamo compiles code although this mode is active."""
-        return True  # it does not keep code from being compiled
+        """Yes: it does not keep code from being compiled."""
+        return True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if str(func) == "aten._local_scalar_dense.default":
+        name = str(func)
+        if name in _CONDITIONS:
+            return self._holds()
+        if name == _READ:
             if args[0].dtype == torch.bool:
-                self.conditions += 1
-                return self.conditions <= _MOST_TRUE
+                return self._holds()
             return self.number if args[0].dtype.is_floating_point else ASSUMED_VALUE
         result = func(*args, **(kwargs or {}))
         return pytree.tree_map(lambda value: _with_known_sizes(value, args), result)
+
+    def _holds(self) -> bool:
+        self.conditions += 1
+        return self.conditions <= _MOST_TRUE and self.conditions not in self._fails
 
 
 def _with_known_sizes(value: Any, args: Any) -> Any:
@@ -50,3 +74,53 @@ def _with_known_sizes(value: Any, args: Any) -> Any:
     most = min((int(arg.numel()) for arg in pytree.tree_leaves(args) if isinstance(arg, Tensor)), default=1)
     sizes = [size if isinstance(size, int) else most for size in value.shape]
     return FakeTensor(value.fake_mode, torch.empty(sizes, dtype=value.dtype, device="meta"), value.fake_device)
+
+
+def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """`copy.deepcopy` of a fake tensor."""
+    if id(tensor) not in memo:
+        copy = tensor.detach().clone()
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = (
+            nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy.requires_grad_(tensor.requires_grad)
+        )
+    result: Tensor = memo[id(tensor)]
+    return result
+
+
+def _formatted(tensor: Tensor, spec: str) -> str:
+    """The text of a value that the code formats."""
+    return format(float(ASSUMED_VALUE), spec) if not tensor.dim() else repr(tensor)
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+class _WithoutReferences:
+    """In place of the module `weakref` where two tensors are swapped: Dynamo refers to each tensor that it meets."""
+
+    @staticmethod
+    def getweakrefs(_: object) -> list[object]:
+        return []
+
+
+@contextmanager
+def answered(reads: ReadsBetweenGraphs) -> Iterator[None]:
+    """A context in which the program's code can read, copy and move fake tensors."""
+    dynamo: Any = importlib.import_module("torch._dynamo")
+    utils: Any = importlib.import_module("torch.utils")
+    # Dynamo follows each Python function that is called between two graphs, and must not follow these.
+    methods: dict[str, Callable[..., Any]] = {
+        "__deepcopy__": dynamo.disable(_copied),
+        "__format__": _formatted,
+        "share_memory_": dynamo.disable(_itself),  # does nothing on a GPU
+    }
+    with ExitStack() as stack:
+        for name, method in methods.items():
+            stack.enter_context(mock.patch.object(FakeTensor, name, method, create=True))
+        stack.enter_context(mock.patch.object(utils, "weakref", _WithoutReferences))
+        dispatch = dynamo.disable(ReadsBetweenGraphs.__torch_dispatch__)
+        stack.enter_context(mock.patch.object(ReadsBetweenGraphs, "__torch_dispatch__", dispatch))
+        stack.enter_context(reads)
+        yield

@@ -132,9 +132,13 @@ class GraphCompiler:
     def ends_function(self, code: types.CodeType, output: Any) -> None:
         """Note a function that is compiled, unless an earlier call has compiled it for the same arguments."""
         notes = self._notes
-        graphs = notes.graphs - self._before[0]
+        before = self._before
+        graphs = notes.graphs - before[0]
         self._before = notes.graphs, len(notes.forward), len(notes.backward)
-        if code.co_filename.startswith(OURS):
+        if code.co_filename.startswith(OURS):  # it does not belong to the program
+            notes.graphs = before[0]
+            del notes.forward[before[1] :]
+            self._before = before[0], before[1], len(notes.backward)
             return
         stands_for = {id(fake): identity for identity, fake in self.fakes.items()}
         if code is self._target:

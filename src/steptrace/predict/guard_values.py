@@ -42,7 +42,8 @@ _GLOBAL: Final = "G["
 #: Names that Dynamo makes up for modules of PyTorch.
 _MADE_UP: Final = "__"
 #: Attributes with the dimensions of a tensor that `mark_dynamic` marks.
-_DYNAMIC: Final = ("_dynamo_dynamic_indices", "_dynamo_unbacked_indices")
+_UNBACKED: Final = "_dynamo_unbacked_indices"
+_DYNAMIC: Final = ("_dynamo_dynamic_indices", _UNBACKED)
 
 
 class _Missing(enum.Enum):
@@ -184,12 +185,21 @@ _OF_TENSORS: Final[tuple[GuardKind, ...]] = ("type", "dtype", "device", "require
 
 
 class TensorValue(NamedTuple):
-    """What a guard compares of a tensor."""
+    """What a guard compares of a tensor.
+
+    Attributes:
+        fixed: the properties in `_OF_TENSORS`.
+        sizes: of its dimensions.
+        strides: of its dimensions, in elements; empty for a layout without strides.
+        marked: the dimensions that the program has marked as dynamic.
+        unbacked: those of them that code is compiled for without looking at their size.
+    """
 
     fixed: tuple[object, ...]
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     marked: frozenset[int]
+    unbacked: frozenset[int] = frozenset()
 
     @classmethod
     def from_tensor(cls, tensor: Tensor) -> "TensorValue":
@@ -204,7 +214,8 @@ class TensorValue(NamedTuple):
             tensor.dim(),
             str(tensor.layout),
         )
-        return cls(fixed, tuple(map(_number, tensor.shape)), strides, marked)
+        unbacked = frozenset(getattr(tensor, _UNBACKED, ()) or ())
+        return cls(fixed, tuple(map(_number, tensor.shape)), strides, marked, unbacked)
 
     def changed(self, other: "TensorValue", dimension: int | None) -> tuple[GuardKind, str, str]:
         """The property that differs in another tensor, its value here, and its value there.
@@ -230,14 +241,42 @@ class TensorValue(NamedTuple):
             return "fixed", None
         is_dynamic = False
         for dimension, (size, now) in enumerate(zip(self.sizes, other.sizes, strict=True)):
-            varies = f"{name}.size()[{dimension}]" in dynamic
+            varies = dimension in self.unbacked or f"{name}.size()[{dimension}]" in dynamic
             is_dynamic = is_dynamic or varies
             if (size != now and not varies) or (dimension in other.marked and dimension not in self.marked):
                 return "size", dimension
+        differs = self._stride_that_differs(other, name, dynamic, is_dynamic=is_dynamic)
+        return None if differs is None else ("stride", differs)
+
+    def _stride_that_differs(
+        self, other: "TensorValue", name: str, dynamic: Collection[str], *, is_dynamic: bool
+    ) -> int | None:
+        """The first dimension whose stride is not as code is compiled for.
+
+        Where sizes are dynamic, a stride may be the size of another dimension times its stride, as it was for the first
+        tensor.
+        """
+        made_of = self._dimensions_that_strides_are_made_of() if is_dynamic else {}
         for dimension, (stride, now) in enumerate(zip(self.strides, other.strides, strict=True)):
-            if stride != now and not is_dynamic:
-                return "stride", dimension
+            if stride == now or f"{name}.stride()[{dimension}]" in dynamic:
+                continue
+            inner = made_of.get(dimension)
+            if inner is None or now != other.sizes[inner] * other.strides[inner]:
+                return dimension
         return None
+
+    def _dimensions_that_strides_are_made_of(self) -> dict[int, int]:
+        """By dimension the one whose size times stride is its stride, as PyTorch finds them: smallest strides first."""
+        found: dict[int, int] = {}
+        by_extent: dict[int, int] = {}
+        last = len(self.strides) - 1
+        for stride, dimension in sorted((stride, -dimension) for dimension, stride in enumerate(self.strides)):
+            dimension = -dimension
+            follows = dimension != last and stride == self.sizes[dimension + 1] * self.strides[dimension + 1]
+            if (stride not in (0, 1) or follows) and stride in by_extent:
+                found[dimension] = by_extent[stride]
+            by_extent[self.sizes[dimension] * stride] = dimension
+        return found
 
 
 def _device(tensor: Tensor) -> str:
@@ -343,7 +382,10 @@ def sendable(value: Any) -> Any:
 
 
 def _global_state() -> dict[Guard | str, Any]:
-    """PyTorch's settings that are compiled in, by the names that its reason for a recompilation has for them."""
+    """PyTorch's settings that are compiled in, by the names that its reason for a recompilation has for them.
+
+    PyTorch sees inference mode as another kind of tensors.
+    """
     return {
         "grad_mode": torch.is_grad_enabled(),
         "autocast": (
@@ -352,4 +394,5 @@ def _global_state() -> dict[Guard | str, Any]:
         ),
         "default_dtype": torch.get_default_dtype(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "inference_mode": torch.is_inference_mode_enabled(),
     }

@@ -52,6 +52,8 @@ _MOST_IN_VAIN: Final = 3
 #: Places of the compiled function, and of the object whose method it is, among the arguments of a call.
 TARGET: Final = -1
 OWNER: Final = -2
+#: Dynamo's own function that calls what it does not follow by itself, such as a function wrapped by PyTorch's.
+_WRAPPER: Final = "torch/_dynamo/external_utils.py", "inner"
 #: A compiled function, and the arguments of its call by position and by name.
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
@@ -260,6 +262,7 @@ class CompiledKinds:
         lowered: by kind of arguments, their number of elements, and where the kernels are kept
             (`CompilationState.codes`).
         limited: where the code stands for calls that come after PyTorch's limit; None if there are none.
+        skipped: where the code stands once a call had no operators, as PyTorch then compiles it no more; None before.
         first: where the code of the first compilation is kept; it holds all recompilations.
         refused: by call what PyTorch says of code that must be one graph and is not, and the break.
         passes: how often Dynamo has followed a call.
@@ -273,6 +276,7 @@ class CompiledKinds:
     recompilations: dict[object, Recompiled] = field(default_factory=dict)
     lowered: dict[object, list[tuple[int, int]]] = field(default_factory=dict)
     limited: int | None = None
+    skipped: int | None = None
     first: int | None = None
     refused: dict[object, tuple[str | None, GraphBreak]] = field(default_factory=dict)
     passes: int = 0
@@ -369,7 +373,7 @@ class CompiledKinds:
         names = scope.arguments
         values = {name: reference.object_of(self._objects, leaves, names) for name, reference in frame.locals.items()}
         known = {name: value for name, value in values.items() if value is not MISSING}
-        if (frame.file, frame.line) == (self.file, self.line):
+        if (frame.file, frame.line) == (self.file, self.line) or (frame.file, frame.function) == _WRAPPER:
             return Scope({**known, **scope.arguments}, scope.globals)
         module = sys.modules.get(frame.module)
         return Scope(known, {} if module is None else vars(module))

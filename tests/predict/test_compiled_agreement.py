@@ -1,0 +1,56 @@
+"""Graphs, graph breaks and recompilations that are predicted are PyTorch's own, for programs of bench/compile_programs.
+
+The bench compares all of them. Here are those that stand for a kind that was wrong once.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from steptrace.predict import captured, graph_compiler
+from steptrace.torch_names import release_of
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+
+import compile_agreement
+import compile_programs
+
+pytestmark = pytest.mark.skipif(
+    release_of(torch.__version__) < captured._OLDEST, reason="following compiled code takes PyTorch 2.13"
+)
+PROGRAMS = compile_programs.load()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Values of tensors that are compared, and copied, between two graphs; an error unless a condition fails.
+        "breaks.equal",
+        "breaks.raised_if_wrong",
+        "breaks.deepcopied",
+        "breaks.module_made",
+        # Functions of a prediction that run between two graphs break no graph of the program.
+        "breaks.backward_inside",
+        "training.whole_step_compiled",
+        # What a guard looks at: sizes that it does not, strides made of sizes, inference mode, arguments of a wrapper.
+        "recompilations.marked_unbacked",
+        "recompilations.strides",
+        "recompilations.gradients_off",
+        "training.averaged_weights",
+        # A function without operators is compiled no more.
+        "recompilations.optional_tensor",
+        # What the program forbids.
+        "settings.error_on_a_recompilation_reaches_the_program",
+        "settings.error_at_the_limit",
+        "settings.error_at_the_limit_for_one_graph",
+    ],
+)
+def test_what_is_predicted_is_what_pytorch_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_compiler, "launches_of", lambda *_, **__: [])
+    real, predicted = (
+        compile_agreement.in_process(function, PROGRAMS[name])
+        for function in (compile_agreement.by_pytorch, compile_agreement.predicted)
+    )
+    assert {part: predicted[part] for part in compile_agreement.COMPARED} == real
