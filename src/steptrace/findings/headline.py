@@ -57,7 +57,7 @@ def headline_of(trace: TraceSummary) -> Headline:
 def headline_of_several(traces: Sequence[TraceSummary], ranks: Ranks | None) -> HeadlineOfSeveral:
     """The result of several traces: the ranges of GPU busy and of syncs, and the straggler's delays."""
     return HeadlineOfSeveral(
-        gpu_measured=any(trace.gpu_measured for trace in traces),
+        gpu_measured=any(trace.gpu_measured or trace.gpu_busy_pct is not None for trace in traces),
         profiled_ms=_range(profiled_step_ms(trace) for trace in traces),
         busy_pct=_range(trace.gpu_busy_pct for trace in traces),
         syncs_per_step=_range(trace.syncs.per_step for trace in traces),
