@@ -337,6 +337,11 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C.DispatchKeySet",
     ),
     *_rows(
+        "nested tensors of the strided layout are copied to another device as one",
+        "nested tensors that are made of tensors on another device may name the wrong device",
+        "torch._nested_tensor_from_tensor_list",
+    ),
+    *_rows(
         "the backward pass of rms_norm",
         "programs with rms_norm fail in their backward pass",
         "torch._decomp.decompositions._fused_rms_norm_backward",

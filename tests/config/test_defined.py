@@ -107,6 +107,11 @@ def executable(path: Path) -> Path:
         ("[python, -W, ignore, -Xdev, train.py]", None),
         ("[python, -c, pass]", None),
         ("[python, '-']", None),
+        ("[python, '-', data.txt]", None),
+        ("[bash, -c, 'cd own && ./run.sh']", None),
+        ("[bash, -e, -uc, exec run.sh]", None),
+        ("[bash, -e, run.sh, -c]", "there is no script 'run.sh'"),
+        ("[jupyter, nbconvert, --execute, --output, done.ipynb, own/train.ipynb]", None),
         ("[env, LR=1, python, train.py]", None),
         ("python -m torch.distributed.run --nproc-per-node=2 train.py", None),
         ("[torchrun, --nproc-per-node, 2, train.py]", None),
@@ -137,7 +142,7 @@ def executable(path: Path) -> Path:
 def test_what_a_command_starts(plan_of: Callable[..., Plan], copy: Path, command: str, problem: str | None) -> None:
     for folder in ("own", "empty"):
         (copy / folder).mkdir()
-    for file in ("train.py", "own/train.py", "own/__main__.py"):
+    for file in ("train.py", "own/train.py", "own/__main__.py", "own/train.ipynb"):
         (copy / file).write_text("")
     executable(copy / "start")
     if problem is None:

@@ -98,7 +98,13 @@ def test_a_nested_tensor_says_what_it_is():
         (lambda values: values.cpu(), 1),
         (lambda values: values.to_padded_tensor(0.0).sum().item(), 1),
         (lambda values: torch.nested.nested_tensor(list(values.unbind())), 0),
-        (lambda _: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="cuda"), 2),
+        # PyTorch joins the parts where they are, and copies the whole at once.
+        (lambda _: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="cuda"), 1),
+        (lambda _: torch.nested.nested_tensor([[1.0, 2.0], [3.0]], device="cuda", dtype=torch.float16), 1),
+        (lambda _: torch.nested.as_nested_tensor([torch.ones(2), torch.ones(3)], device="cuda"), 1),
+        (lambda values: torch.nested.nested_tensor(list(values.unbind()), device="cuda", dtype=torch.float16), 0),
+        (lambda values: torch.nested.nested_tensor(list(values.unbind()), device="cpu"), 1),
+        (lambda values: torch.nested.as_nested_tensor(list(values.unbind()), device="cpu"), 1),
         (lambda _: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).cuda(), 1),
     ],
 )
@@ -108,6 +114,32 @@ def test_what_waits(compute, count):
         syncs.reset()
         compute(values)
         assert (syncs.total, syncs.unknown) == (count, [])
+
+
+@pytest.mark.parametrize("name", ["nested_tensor", "as_nested_tensor"])
+@pytest.mark.parametrize(("source", "target"), [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda"), ("cuda", None)])
+def test_a_nested_tensor_is_on_the_device_that_it_is_made_for(name, source, target):
+    with predict_syncs():
+        parts = [torch.ones(2, device=source), torch.zeros(3, device=source)]
+        values = getattr(torch.nested, name)(parts, device=target, dtype=torch.float64)
+        assert (values.device.type, values.dtype) == (target or source, torch.float64)
+        assert [part.tolist() for part in values.unbind()] == [[1, 1], [0, 0, 0]]
+        empty = torch.nested.nested_tensor([], device=target)
+        assert (empty.is_nested, empty.device.type) == (True, target or "cpu")
+
+
+def test_a_nested_tensor_of_parts_elsewhere_has_their_gradients():
+    with predict_syncs():
+        parts = [torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)]
+        values = torch.nested.as_nested_tensor(parts, device="cuda")
+        (values * 2).to_padded_tensor(0.0).sum().backward()
+        assert [part.grad.tolist() for part in parts] == [[2, 2], [2, 2, 2]]
+        assert {part.grad.device.type for part in parts} == {"cpu"}
+
+
+def test_parts_on_several_devices_are_refused():
+    with predict_syncs(), pytest.raises(RuntimeError, match="to be on the same device"):
+        torch.nested.nested_tensor([torch.ones(2, device="cuda"), torch.ones(3)])
 
 
 def test_weights_without_values_leave_nested_tensors_as_they_are():

@@ -30,10 +30,11 @@ _OURS: Final = ("results", "reports", ".snakemake", "config/study", "config/work
 #: Steps under the profiler before those that are recorded (`steptrace.engine.recording.RecordingSettings`).
 _UNDER_PROFILER: Final = 2
 
+_SHELLS: Final = ("bash", "sh", "zsh")
 #: The suffixes of the scripts that interpreters and launchers run.
 _SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("python", "torchrun", "accelerate", "deepspeed", "ipython", "pypy"), (".py",)),
-    **dict.fromkeys(("bash", "sh", "zsh"), (".sh",)),
+    **dict.fromkeys(_SHELLS, (".sh",)),
     **dict.fromkeys(("jupyter", "papermill"), (".ipynb",)),
 }
 #: The interpreters whose first word that is no option is the script, whatever its suffix.
@@ -129,11 +130,15 @@ def started_by(command: Sequence[str]) -> Started:
     their module the word behind `-m`. Programs that are no interpreter may create their files themselves.
     """
     name = re.sub(r"[\d.]+$", "", Path(command[0]).name)
+    if name in _SHELLS and any(re.match(r"-[a-z]*c", word) for word in itertools.takewhile(_is_option, command[1:])):
+        return Started()
     if name not in _PYTHON:
         return _launched(command[1:], _SCRIPTS.get(name, ()))
     words = iter(command[1:])
     for word in words:
         option = re.match(r"-[A-Za-z]*?([cm])(.*)", word, re.DOTALL) if not word.startswith("--") else None
+        if word == "-":  # it reads the program from its input
+            return Started()
         if word in _WITH_VALUE:
             next(words, None)
         elif word.startswith(("-W", "-X")):
@@ -143,16 +148,27 @@ def started_by(command: Sequence[str]) -> Started:
             if option[1] == "c" or not module:
                 return Started()
             return _launched([*words], (".py",)) if module in _LAUNCHERS else Started(module=module, by_python=True)
-        elif not word.startswith("-"):
+        elif not _is_option(word):
             return Started(script=word, by_python=True) if word else Started()
     return Started()
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")
 
 
 def _launched(words: Sequence[str], endings: tuple[str, ...]) -> Started:
     """What a launcher starts, by the words behind its name and the suffixes of its scripts."""
     if not endings:
         return Started()
-    script = next((word for word in words if word.endswith(endings) and not word.startswith("-")), None)
+    script = next(
+        (
+            word
+            for before, word in itertools.pairwise(("", *words))
+            if word.endswith(endings) and not _is_option(word) and not before.startswith("--output")
+        ),
+        None,
+    )
     if script is not None:
         return Started(script=script)
     behind = (next_word for word, next_word in itertools.pairwise(words) if word in ("-m", "--module"))

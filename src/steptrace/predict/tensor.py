@@ -323,8 +323,9 @@ _NestedTensor.__module__ = Tensor.__module__
 
 def _wrapped_nested(inner: Tensor, gpu: int) -> "VirtualTensor":
     """Wrap a nested tensor of the strided layout: C++ then calls the operators that nested tensors have."""
-    sizes = _NESTED_SIZES(inner)
-    padded = [inner.size(0), *(sizes.max(0).values.tolist() if sizes.numel() else [0] * (inner.dim() - 1))]
+    sizes = _NESTED_SIZES(inner)  # a single number for a tensor without parts
+    has_sizes = sizes.dim() > 0 and sizes.numel()
+    padded = [inner.size(0), *(sizes.max(0).values.tolist() if has_sizes else [0] * (inner.dim() - 1))]
     wrapper: VirtualTensor = MAKE_WRAPPER(
         _NestedTensor,
         padded,
