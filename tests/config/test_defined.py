@@ -33,6 +33,7 @@ EXISTING = (
     "mine.parts.own.Loss", "mine.losses.f.Loss", "torch.nn.modules.linear.F.relu",
     "mine.dynamic.Made", "mine.broken.Loss", "spaces.inner.leaf.Leaf", "torch.nn.Linear", "torch.nn.functional.relu",
     "torch.optim.AdamW", "torch.optim.lr_scheduler.StepLR", "torch.utils.data.DataLoader", "torch.add", "sys.exit",
+    "os.path.join",
     "torch.nn.parallel.DistributedDataParallel", "builtins.int", "functools.partial", "numpy.random.default_rng",
 )  # fmt: skip
 MISSING = {
@@ -42,6 +43,7 @@ MISSING = {
     "mine.parts.os.system": ["the package 'os'"],
     "mine.parts.reader.loads": ["the package 'json'"],
     "torch.utils.data.dataloader.os.system": ["the package 'os'"],
+    "random._os.system": ["the package 'os'"],
     "yours.Loss": ["there is no module 'yours'", "python_path"],
     "spaces.inner.leaf.Leaves": ["'spaces.inner.leaf' has no 'Leaves'"],
     "torch.nn.Linearr": ["'torch.nn' has no 'Linearr'", "did you mean 'Linear'?"],

@@ -137,6 +137,11 @@ def test_a_nested_tensor_of_parts_elsewhere_has_their_gradients():
         assert {part.grad.device.type for part in parts} == {"cpu"}
 
 
+def test_only_lists_are_taken():
+    with predict_syncs(), pytest.raises(TypeError, match="Only lists"):
+        torch.nested.nested_tensor((torch.ones(2, device="cuda"),))
+
+
 def test_parts_on_several_devices_are_refused():
     with predict_syncs(), pytest.raises(RuntimeError, match="to be on the same device"):
         torch.nested.nested_tensor([torch.ones(2, device="cuda"), torch.ones(3)])

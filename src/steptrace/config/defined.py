@@ -22,6 +22,8 @@ _DYNAMIC: Final = ("globals", "exec", "setattr", "vars", "__getattr__")
 _INIT: Final = "__init__.py"
 _SOURCES: Final = tuple(importlib.machinery.SOURCE_SUFFIXES)
 _COMPILED: Final = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+#: Modules of the standard library that another one has as its own: `os.path` is one of these.
+_PARTS_OF: Final = {"os": ("posixpath", "ntpath")}
 
 
 def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache, *, where: str) -> None:
@@ -48,7 +50,8 @@ def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache
             )
         module, rest = located
         names = _names(module, cache) if rest else None
-        if len(rest) > 1 and (leads_to := _imported_from(module, rest[0], cache)) not in (None, parts[0]):
+        leads_to = _imported_from(module, rest[0], cache) if len(rest) > 1 else None
+        if leads_to is not None and leads_to != parts[0] and leads_to not in _PARTS_OF.get(parts[0], ()):
             raise ConfigError(
                 f"{key} is '{target}', and '{rest[0]}' there is the package '{leads_to}', which the module imports",
                 where=where,

@@ -34,7 +34,8 @@ def _making(nested_tensor: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(nested_tensor)
     def made(tensor_list: Any, *, device: Any = None, layout: Any = None, **named: Any) -> Any:
         names_cuda = device is not None and torch.device(device).type == "cuda"
-        if layout not in (None, torch.strided) or not (names_cuda or any(map(is_virtual, tensor_list))):
+        on_cuda = isinstance(tensor_list, list) and (names_cuda or any(map(is_virtual, tensor_list)))
+        if layout not in (None, torch.strided) or not on_cuda:
             return nested_tensor(tensor_list, device=device, layout=layout, **named)
         return _of_copies(tensor_list, device, **named)
 
