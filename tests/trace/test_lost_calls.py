@@ -70,6 +70,19 @@ def test_steps_without_their_waits_are_left_out_where_others_have_them() -> None
     assert (check.warns, check.figures["left_out"], check.figures["missing"]) == (True, [4, 5], 2)
 
 
+def test_steps_that_are_left_out_for_another_reason_are_not_said_to_hold_no_event() -> None:
+    unfinished = _steps(6)
+    (last,) = (event for event in unfinished.events if event["name"] == "ProfilerStep#5")
+    last.setdefault("args", {})["finished"] = "false"
+    for trace, kept in (
+        (_without(_steps(6), *_WAITS, begin=4_000 * US).trace(), 4),
+        (unfinished.trace(), 5),
+    ):
+        assert len(trace.steps) == kept
+        assert trace.meta.records.empty == 0
+        assert not _check(trace, "steps_with_work").warns
+
+
 def test_a_copy_to_pageable_memory_is_a_sync_without_its_wait() -> None:
     builder = _without(_steps(3), *_WAITS)
     for event in builder.events:
@@ -85,7 +98,12 @@ def test_a_copy_to_pageable_memory_is_a_sync_without_its_wait() -> None:
     ("frame", "waits"),
     [
         ("torch/cuda/__init__.py(1181): synchronize", True),
-        ("/venv/lib/python3.11/site-packages/torch/cuda/streams.py(221): synchronize", True),
+        ("/venv/lib/python3.11/site-packages/torch/cuda/__init__.py(1181): synchronize", True),
+        ("<built-in method synchronize of Stream object at 0x7fdfc8378960>", True),
+        ("<built-in method synchronize of ExternalStream object at 0x7fdfc8378960>", True),
+        # An event that was not recorded: no call is made.
+        ("<built-in method synchronize of Event object at 0x7fdfc8378960>", False),
+        ("torch/cuda/streams.py(226): synchronize", False),
         ("torch/xpu/__init__.py(400): synchronize", True),
         ("<built-in function _cuda_synchronize>", True),
         ("torch/cuda/__init__.py(1181): synchronize_later", False),

@@ -297,3 +297,13 @@ def test_a_hole_among_the_events_is_named(tmp_path: Path, hole: int, *, whole: b
     path.write_bytes(text[:2_000] + b"\0" * hole + (text[2_000 + hole :] if whole else b""))
     with pytest.raises(TraceError, match="zero bytes"):
         read_trace(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_a_text_that_is_cut_within_a_character_is_cut_and_not_damaged(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "trace.json"
+    text = _text(_events()).encode(encoding)
+    for lost in (len(text) // 3 | 1, 41):
+        path.write_bytes(text[:-lost])
+        with pytest.raises(TruncatedTraceError):
+            read_trace(path)

@@ -173,6 +173,29 @@ def test_folders_list_their_traces_once(tmp_path: Path) -> None:
     assert find_traces([one, tmp_path, two]) == [one, two]
 
 
+def test_a_folder_s_events_without_an_object_around_them_are_traces(tmp_path: Path) -> None:
+    events = list(map(json.dumps, json.loads(_small().text())["traceEvents"]))
+    (tmp_path / "array.json").write_text(f"[{','.join(events)}]")
+    (tmp_path / "comment.json").write_text(f"// of rank 2\n[ // events\n{','.join(events)}]")
+    (tmp_path / "lines.json").write_text("\n".join(events))
+    (tmp_path / "other_array.json").write_text('[{"phase": "B"}]')
+    (tmp_path / "other_lines.json").write_text('{"step": 1}\n{"step": 2}')
+    assert [path.name for path in find_traces([tmp_path])] == ["array.json", "comment.json", "lines.json"]
+
+
+@pytest.mark.parametrize("kept", [0, 8, 200])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_damaged_rank_of_a_folder_counts_as_a_trace_whatever_is_left_of_it(
+    tmp_path: Path, kept: int, *, packed: bool
+) -> None:
+    whole = _small().write(tmp_path / "rank0.json")
+    text = whole.read_bytes()
+    damaged = tmp_path / ("rank1.json.gz" if packed else "rank1.json")
+    damaged.write_bytes((gzip.compress(text) if packed else text)[:kept])
+    expected = [whole] if kept == 8 and not packed else [whole, damaged]  # `{"schema` begins many files
+    assert find_traces([tmp_path]) == expected
+
+
 def test_folders_without_traces_and_missing_paths_are_errors(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"status": "ok"}')
     with pytest.raises(TraceError, match="without traces"):

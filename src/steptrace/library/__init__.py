@@ -37,10 +37,11 @@ def load_trace(path: _PathLike | Sequence[_PathLike]) -> LoadedTrace:
         path: a trace file of PyTorch's profiler (.json, .json.gz), a folder of them, or several of either.
 
     Returns:
-        What they say. Reading takes as long as `steptrace analyze` without its page.
+        What they say. Reading takes as long as `steptrace analyze` without its page. A damaged trace in a folder costs
+        no other: `document.warnings` names it.
 
     Raises:
-        TraceError: a path is missing, or a trace cannot be read.
+        TraceError: a path is missing, or a trace cannot be read that was named, or that is a folder's only one.
 
     Example:
         trace = steptrace.load_trace("trace.json.gz")

@@ -1,23 +1,30 @@
 """Trace files: which ones some paths name."""
 
+import codecs
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from steptrace.errors import TraceError
 from steptrace.trace.decode import path_text
+from steptrace.trace.text import after_comments
 from steptrace.trace.unpack import EVENTS_KEY, SEARCHED, UNREADABLE, opened
 
 #: The first key of an excerpt's file. Its value says which step of which trace the excerpt holds.
 EXCERPT_KEY: Final = "steptraceExcerpt"
+#: The begin of an event, up to its phase.
+_FIRST_EVENT: Final = re.compile(rb'\{[^{}]*"ph"\s*:\s*"[A-Za-z]"')
+#: Bytes at a time: of a gzip file that was cut off, what stands before the cut can be read.
+_PIECE: Final = 1 << 14
 
 
 def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     """The trace files that files and folders stand for, in the order of the paths; those of a folder by name.
 
-    A folder stands for its `.json` and `.json.gz` files that hold `traceEvents` near their beginning, or have "trace"
-    in their name. Excerpts of traces are passed over, unless it holds nothing else. Sub-folders are not searched. Each
-    file is listed once.
+    A folder stands for its `.json` and `.json.gz` files that hold `traceEvents` near their beginning, begin with an
+    event, or have "trace" in their name; and for those of which nothing can be read. Excerpts of traces are passed
+    over, unless it holds nothing else. Sub-folders are not searched. Each file is listed once.
 
     Raises:
         TraceError: a path does not exist; a folder holds no trace; or it holds only excerpts, and a sub-folder holds
@@ -82,14 +89,23 @@ def _below(path: Path) -> str | None:
 
 
 def looks_like_trace(path: Path) -> bool:
-    """Whether the first megabyte of a file holds `traceEvents`, or its name holds "trace"."""
+    """Whether a file begins with an event, its first megabyte holds `traceEvents`, or its name holds "trace".
+
+    A file that is empty, or damaged from its start, may be a trace too: it counts as one, so that it is named.
+    """
     if "trace" in path.name.lower():
         return True
+    text = b""
     try:
         with opened(path) as file:
-            return EVENTS_KEY.search(file.read(SEARCHED)) is not None
+            while len(text) < SEARCHED and (more := file.read(_PIECE)):
+                text += more
     except UNREADABLE:
-        return False
+        if not text:
+            return True
+    text = after_comments(text.removeprefix(codecs.BOM_UTF8))
+    first = after_comments(text.removeprefix(b"["))
+    return not text.strip(b"\0") or bool(EVENTS_KEY.search(text) or _FIRST_EVENT.match(first))
 
 
 def is_excerpt(path: Path) -> bool:

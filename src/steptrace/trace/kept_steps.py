@@ -73,8 +73,9 @@ def recorded_steps(  # noqa: PLR0913 - the columns that it compares
     no_wait = has_no_wait(calls, names)
     if not any(found.any() for found in (lost, alone, gaps, empty, waits.lost, unfinished)):
         return steps, Records(must_wait=len(waits.ts), no_wait=no_wait)
-    broken = empty | _cut_off(~empty, events) if empty.any() else empty
-    broken |= unfinished
+    broken = empty | unfinished
+    if empty.any():
+        broken |= _cut_off(~empty, events)
     kept = slice(0, len(steps))
     whole = not lost.any()
     calls_whole = bool(alone.sum() <= LOST_SHARE * len(alone))

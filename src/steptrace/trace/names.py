@@ -131,10 +131,13 @@ _SYNC_COPY = re.compile(rf"{_COPIES}(?!\w*Async\Z)\w*\Z")
 
 #: Operators that read a result of the GPU on the host: after their copy to the host they always wait for it.
 _READS_RESULT: Final = frozenset(("aten::_local_scalar_dense", "aten::nonzero"))
-#: Functions of Python that always wait: `torch.cuda.synchronize`, and that of streams and events.
+#: Functions of Python that always wait: `torch.cuda.synchronize`, and that of streams. That of an event does not call
+#: the runtime before the event is recorded, and its wrapper, `torch/cuda/streams.py(226): synchronize`, has the name of
+#: a stream's.
 _WAITING_FRAME = re.compile(
-    r"^(?:(?:.*/)?torch/(?:cuda|xpu|accelerator|mtia|npu)/\w+\.py\(\d+\): synchronize"
-    r"|<built-in (?:function|method) _(?:cuda|xpu|accelerator|npu)_synchronize.*>)\Z"
+    r"^(?:(?:.*/)?torch/(?:cuda|xpu|accelerator|mtia|npu)/(?!streams\b)\w+\.py\(\d+\): synchronize"
+    r"|<built-in (?:function|method) _(?:cuda|xpu|accelerator|npu)_synchronize.*>"
+    r"|<built-in method synchronize of \w*Stream object at .*>)\Z"
 )
 #: CUPTI's records of calls that wait (category `cuda_sync`). Those of events are also written for queries.
 _WAIT_RECORDS: Final = frozenset(("Stream Sync", "Context Sync"))

@@ -46,7 +46,10 @@ class Utf8:
         self._decoder: codecs.IncrementalDecoder | None = None
 
     def read(self, size: int = -1) -> bytes:
-        """The next piece of text, of about `size` bytes, or all that is left; empty at the file's end."""
+        """The next piece of text, of about `size` bytes, or all that is left; empty at the file's end.
+
+        Bytes of a character that the file's end cuts are left out: the text is cut there, and not damaged.
+        """
         if size < 0:
             return b"".join(iter(lambda: self.read(_PIECE), b""))
         while more := self._file.read(size):
@@ -59,7 +62,7 @@ class Utf8:
                 return more
             if text := self._decoder.decode(more):
                 return text.encode(errors="replace")
-        return b"" if self._decoder is None else self._decoder.decode(b"", final=True).encode(errors="replace")
+        return b""
 
 
 class Lines:
