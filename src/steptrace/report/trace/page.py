@@ -107,7 +107,7 @@ def _page_of_one(
         )
         intro = _intro(title, [view], shown, warnings, top)
         html = page(f"{title} – steptrace", intro + body, shown)
-        if len(html.encode()) < MOST_BYTES or (not tables and excerpt is None):
+        if len(html.encode(errors="replace")) < MOST_BYTES or (not tables and excerpt is None):
             return html
         if tables:
             del tables[max(tables, key=lambda name: len(tables[name]))]
@@ -133,7 +133,7 @@ def _page_of_several(title: str, traces: Sequence[TraceView], ranks: Ranks | Non
         telling = sample(traces, ranks)
         sections = _sections_of_traces(traces, telling, room)
         html = _with_sections(title, traces, ranks, warnings, sections, most_bars)
-        over = len(html.encode()) - MOST_BYTES
+        over = len(html.encode(errors="replace")) - MOST_BYTES
         if over < 0 or (len(sections) == 1 and not most_bars):
             return html
         if len(sections) > 1:
