@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
@@ -80,6 +80,8 @@ def test_splitting_an_activity_changes_no_time(
     builder.events.append({**event, "ts": event["ts"] + first / 1000, "dur": (length - first) / 1000})
     event["dur"] = first / 1000
     after = builder.trace()
+    # One activity more can make another step look cut off. tests/trace/test_missing_records.py has which steps count.
+    assume(not before.meta.records.left_out and not after.meta.records.left_out)
     one, two = steps.gpu_time(before), steps.gpu_time(after)
     assert two.activities == one.activities + 1
     assert two == msgspec.structs.replace(one, activities=two.activities)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from builders import AUTOGRAD, PAGEABLE_D2H, PINNED_D2H, TraceBuilder, training_step
+from builders import AUTOGRAD, LOADER, MAIN, PAGEABLE_D2H, PINNED_D2H, TraceBuilder, training_step
 from recorded import recorded
 from steptrace.analysis import summarize
 from steptrace.analysis.common.activity import launches_known, syncs_known, why_calls_unknown
@@ -188,6 +188,18 @@ def test_work_that_was_launched_before_the_recording_is_not_lost() -> None:
     trace = builder.trace()
     assert launches_known(trace)
     assert _check(trace, "linked_to_launch").figures["lost"] == 0
+
+
+@pytest.mark.parametrize(("thread", "is_lost"), [(MAIN, True), (LOADER, False)])
+def test_an_early_operator_of_a_thread_that_launches_nothing_has_no_lost_call(thread: int, *, is_lost: bool) -> None:
+    builder = _one_step()
+    for event in builder.events:
+        event["ts"] += 100
+    for at in range(3):  # of a step before
+        builder.gpu("gemm", at * 3 * US, US, None)
+    for at in range(3):  # a loader multiplies on the CPU
+        builder.op("aten::mm", at * 20 * US, 5 * US, tid=thread)
+    assert launches_known(builder.trace()) is not is_lost
 
 
 def test_steps_whose_first_calls_are_missing_are_left_out() -> None:

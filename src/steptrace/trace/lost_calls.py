@@ -151,7 +151,9 @@ def first_calls_lost(ops: Columns, calls: Columns, launch: Ints) -> bool:
     linked = launch >= 0
     if not linked.any() or not len(ops["ts"]) or linked[0]:
         return False
-    early = ops["end"] <= int(calls["ts"].min())
+    # A thread that launches nothing, such as a loader's, runs the same operators on the CPU.
+    launching_threads = np.unique(calls["thread"][np.unique(launch[linked])])
+    early = (ops["end"] <= int(calls["ts"].min())) & np.isin(ops["thread"], launching_threads)
     if not early.any():
         return False
     op = around(ops, calls)
