@@ -5,9 +5,11 @@
 """
 
 import dataclasses
+import functools
 import importlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +42,23 @@ def fixture_of(rule: str) -> Any:
     return importlib.import_module(f"findings.fixtures.{rule}")
 
 
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Any]]:
+    """What has a rule's fault, made once: no search for findings changes it."""
+
+    @functools.cache
+    def subjects(rule: str) -> list[Any]:
+        return list(fixture_of(rule).fires(tmp_path_factory.mktemp(rule)))
+
+    return subjects
+
+
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_fires_on_its_fixture_and_is_silent_without_the_fault(rule, tmp_path):
-    fixture = fixture_of(rule)
-    fires = list(fixture.fires(tmp_path))
-    silent = list(fixture.silent(tmp_path))
-    assert fires
+def test_a_rule_fires_on_its_fixture_and_is_silent_without_the_fault(rule, faulty, tmp_path):
+    silent = list(fixture_of(rule).silent(tmp_path))
+    assert faulty(rule)
     assert silent
-    for subject in fires:
+    for subject in faulty(rule):
         (finding,) = found_in(subject)
         assert finding.rule == rule
     for subject in silent:
@@ -55,16 +66,16 @@ def test_a_rule_fires_on_its_fixture_and_is_silent_without_the_fault(rule, tmp_p
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_on_traces_mentions_neither_studies_nor_their_configuration(rule, tmp_path):
-    findings = [item for subject in fixture_of(rule).fires(tmp_path) for item in found_in(subject)]
+def test_a_rule_on_traces_mentions_neither_studies_nor_their_configuration(rule, faulty):
+    findings = [item for subject in faulty(rule) for item in found_in(subject)]
     assert findings
     if RULES[rule].in_study is None:
         assert not [item for item in findings if OF_STUDIES.search(f"{item.advice} {item.counter_check}")]
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_sentences_of_a_finding_are_made_of_its_figures_alone(rule, tmp_path):
-    for subject in fixture_of(rule).fires(tmp_path):
+def test_the_sentences_of_a_finding_are_made_of_its_figures_alone(rule, faulty):
+    for subject in faulty(rule):
         (finding,) = found_in(subject)
         read = msgspec.json.decode(msgspec.json.encode(finding), type=Finding)
         said = Words(finding.claim, finding.evidence, finding.advice_parts, finding.counter_check)
@@ -79,9 +90,9 @@ def test_the_sentences_of_a_finding_are_made_of_its_figures_alone(rule, tmp_path
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_no_fact_of_a_finding_depends_on_its_words(rule, tmp_path, monkeypatch):
+def test_no_fact_of_a_finding_depends_on_its_words(rule, faulty, monkeypatch):
     def facts() -> list[Any]:
-        found = [finding for subject in fixture_of(rule).fires(tmp_path) for finding in found_in(subject)]
+        found = [finding for subject in faulty(rule) for finding in found_in(subject)]
         without = {"claim", "evidence", "advice", "advice_parts", "counter_check"}
         return [
             {k: v for k, v in json.loads(msgspec.json.encode(place)).items() if k not in without} for place in found
