@@ -18,7 +18,7 @@ from steptrace.estimate.kernel_classes import kind_of
 from steptrace.estimate.launches import launches
 from steptrace.estimate.queue import GraphLaunch
 from steptrace.estimate.room import largest_batch
-from steptrace.estimate.step import estimate_step, estimate_variants, items_of
+from steptrace.estimate.step import _queue, estimate_step, estimate_variants
 from steptrace.estimate.times import kernel_seconds
 from steptrace.estimate.work import Kernel, converted_bytes, kernels_of, moved_bytes
 from steptrace.words.estimate import reason_words
@@ -660,7 +660,9 @@ def test_copies_of_fsdp_are_covered():
 def test_a_queue_of_items_is_estimated_as_the_operators_that_it_stands_for():
     calls = [product(4096), add(10**7), all_reduce(10**6, phase="backward")]
     followed = FollowedStep(calls, devices=2, queue=[0, 1, 2, -1], syncs=1)
-    same = estimate_step(FollowedStep((), items=items_of(followed), devices=2, syncs=1), gpu_named("H100"))
+    launched, order, _ = _queue(followed)
+    items = [launched[item].kernel if isinstance(item, int) else item for item in order]
+    same = estimate_step(FollowedStep((), items=items, devices=2, syncs=1), gpu_named("H100"))
     expected = estimate_step(followed, gpu_named("H100"))
     assert same.step_ms == expected.step_ms
     assert (same.launches, same.work, same.exposed_ms) == (expected.launches, expected.work, expected.exposed_ms)

@@ -1,5 +1,6 @@
 """Calls of the host, and operators, that the profiler has lost: what shows it, and what is then not said."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from steptrace.words.notes import note_text
 from steptrace.words.quality import warning
 
 US = 1_000
-#: Calls of the runtime that put work on the GPU, and calls that wait for it.
+#: A part of the names of the calls that wait for the GPU.
 _WAITS = ("Synchronize",)
 
 
@@ -271,14 +272,15 @@ def test_what_is_finished_is_not_noted(mark: Any) -> None:
 
 def test_an_unfinished_collective_is_noted_and_keeps_what_describes_it() -> None:
     builder = _steps(1)
-    builder.op("record_param_comms", 600 * US, 300 * US, **{"Collective name": "allreduce", "finished": False})
-    raw_notes = builder.trace().meta.notes
-    assert raw_notes[0].figures == {"events": 1, "steps": []}
+    args = {"Collective name": "allreduce", "In msg nelems": 1_024, "finished": False}
+    builder.op("record_param_comms", 600 * US, 300 * US, **args)
+    builder.kernel(610 * US, 620 * US, 100 * US, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)")
+    trace = builder.trace()
+    assert trace.meta.notes[0].figures == {"events": 1, "steps": []}
+    assert trace.collectives["in_elements"].tolist() == [1_024]
 
 
 def _written(tmp_path: Path, name: str, keep: Any) -> Trace:
-    import gzip
-
     content = json.loads(gzip.decompress(recorded(name).read_bytes()))
     content["traceEvents"] = [event for event in content["traceEvents"] if keep(event)]
     path = tmp_path / "trace.json"

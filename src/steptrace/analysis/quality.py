@@ -127,7 +127,7 @@ def _runtime(trace: Trace) -> QualityCheck:
     unknown = [runtime for runtime in runtimes if not is_known_runtime(runtime)]
     seen = syncs_known(trace)
     of_trace = trace.meta.records
-    doubtful = not seen or of_trace.waits > 0 or of_trace.no_wait
+    doubtful = not seen or of_trace.lost_waits > 0 or of_trace.no_wait
     return _check(
         "waiting_calls",
         int(doubtful),
@@ -135,10 +135,10 @@ def _runtime(trace: Trace) -> QualityCheck:
         warns=doubtful,
         runtimes=runtimes,
         unknown=unknown,
-        missing=of_trace.waits,
+        missing=of_trace.lost_waits,
         must_wait=of_trace.must_wait,
         no_wait=of_trace.no_wait,
-        left_out=[step.index for step in of_trace.left_out] if of_trace.waits else [],
+        left_out=[step.index for step in of_trace.left_out] if of_trace.lost_waits else [],
         measured=seen,
     )
 

@@ -123,12 +123,6 @@ def _queue(followed: FollowedStep) -> tuple[list[Launched], list[Item | int], li
     return launched, order, [item for item in order if isinstance(item, Collective)]
 
 
-def items_of(followed: FollowedStep) -> list[Item]:
-    """The queue of a followed step as items, to be changed and passed on as `FollowedStep.items`."""
-    launched, order, _ = _queue(followed)
-    return [launched[item].kernel if isinstance(item, int) else item for item in order]
-
-
 def _without_order(followed: FollowedStep) -> list[int]:
     """A queue for a step whose order is not known: all calls, then all syncs."""
     queue = [place for place, call in enumerate(followed.operators) for _ in range(call.calls)]

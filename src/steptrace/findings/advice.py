@@ -64,7 +64,7 @@ def estimated_advice(
         study: the comparison.
         best: the variant that is the fastest on all GPUs; None if there is none.
         gpus: the GPUs.
-        pays: whether that variant is faster than its baseline by more than the noise floor.
+        pays: whether, on any of them, that variant may be faster than its baseline by the noise floor or more.
     """
     if len(study.variants) < 2:
         return _advice(study, "no_advice"), None

@@ -75,7 +75,7 @@ def _estimated(study: Comparison) -> Answer:
     usable = best is not None and best.can_be_used
     estimated = tuple(estimated_answer(study, gpu) for gpu in gpus)
     # A difference below the noise floor is no reason to change a program.
-    pays = not all(row.times_as_fast is not None and row.times_as_fast[1] - 1 < NOISE_FLOOR for row in estimated)
+    pays = any(row.times_as_fast is None or row.times_as_fast[1] - 1 >= NOISE_FLOOR for row in estimated)
     tone: Tone = "neutral"
     if broken_gates(study) or (best is not None and not usable):
         tone = "care"

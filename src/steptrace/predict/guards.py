@@ -44,8 +44,6 @@ pytree: Any = private("torch.utils._pytree")
 
 #: Types whose values are compared by themselves; they have no identity.
 _PLAIN: Final = (int, float, str, NoneType)
-#: Types of the values of guards on those, and on lengths.
-_COMPARED_BY_VALUE: Final = (*_PLAIN, tuple)
 #: Dynamo is not asked any more about calls with the same guards after so many answers without a recompilation.
 #: Chosen freely: each time takes seconds.
 _MOST_IN_VAIN: Final = 3

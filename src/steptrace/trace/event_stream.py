@@ -32,11 +32,11 @@ CHUNK = 1 << 20
 LARGEST_TEXT: Final = 32 << 20
 #: Members of the object behind the events, up to its end.
 _MORE_METADATA: Final = re.compile(rb'\s*+,\s*+".*\}\s*\Z', re.DOTALL)
-#: The number of bytes of a file that is not JSON that its error shows.
 #: So many bytes of a file, at least, say what it is.
 _LOOKED_AT: Final = 8_192
+#: The number of bytes of a file that is not JSON that its error shows.
 _BEGIN: Final = 16
-#: Most bytes of that key, with room for spaces.
+#: Most bytes of the key of the events, with room for spaces.
 _KEY_BYTES: Final = 64
 #: What stands between events.
 _SEPARATORS: Final = b" \t\r\n,"
@@ -94,41 +94,14 @@ class EventStream:
                 taken, ended = take(buffer)
                 buffer = buffer[taken:]
                 begun = begun or taken > 0
-                if (
-                    not ended
-                    and _begins_with_comment(buffer)
-                    and (cleaned := event_without_comments(buffer)) is not None
-                ):
-                    buffer = cleaned
+                if not ended and (repaired := self._repaired(buffer, after_event=begun)) is not None:
+                    buffer = repaired
                     continue
-                if not ended and (tidied := _without_strays(buffer, after_event=begun)) is not None:
-                    buffer, strays = tidied
-                    self.salvaged += strays
-                    continue
-                if not ended and _HOLE in buffer:
-                    raise self._with_hole()
-                if not ended and len(buffer) >= self._not_mended and _SEVERAL.search(buffer):
-                    # Several events are left, so the first one is damaged: it does not only lack its end.
-                    if (cleaned := event_without_comments(buffer)) is not None:
-                        buffer = cleaned
-                        continue
-                    if (mended := self._mend(buffer)) is not None:
-                        buffer = mended
-                        continue
-                    if (why := why_no_event(buffer)) is not None:
-                        if (salvaged := self._salvage(buffer)) is not None:
-                            buffer = salvaged
-                            continue
-                        raise self._damaged(buffer, why)
-                    self._not_mended = 2 * len(buffer)
                 more = self._read(file)
                 if ended:
                     break
-                if not more and (cleaned := event_without_comments(buffer)) is not None:
-                    buffer = cleaned
-                    continue
-                if not more and (mended := self._mend(buffer) or self._salvage(buffer, whole=True)) is not None:
-                    buffer = mended
+                if not more and (repaired := self._repaired_at_end(buffer)) is not None:
+                    buffer = repaired
                     continue
                 if not more or len(buffer) > self._longest:
                     self._stopped(buffer, at_end=not more)
@@ -137,6 +110,42 @@ class EventStream:
                 buffer = self._append(buffer, more)
                 more = self._read(file)
             self._finish(buffer)
+
+    def _repaired(self, buffer: bytes, *, after_event: bool) -> bytes | None:
+        """The text that could not be taken, repaired at its beginning; None if only its continuation may be missing.
+
+        Args:
+            buffer: the text.
+            after_event: whether events were taken before it.
+
+        Raises:
+            TraceError: what stands there cannot be repaired.
+        """
+        if _begins_with_comment(buffer) and (cleaned := event_without_comments(buffer)) is not None:
+            return cleaned
+        if (tidied := _without_strays(buffer, after_event=after_event)) is not None:
+            text, strays = tidied
+            self.salvaged += strays
+            return text
+        if _HOLE in buffer:
+            raise self._with_hole()
+        if len(buffer) < self._not_mended or not _SEVERAL.search(buffer):
+            return None
+        # Several events are left, so the first one is damaged: it does not only lack its end.
+        if (cleaned := event_without_comments(buffer)) is not None:
+            return cleaned
+        if (mended := self._mend(buffer)) is not None:
+            return mended
+        if (why := why_no_event(buffer)) is None:
+            self._not_mended = 2 * len(buffer)
+            return None
+        if (salvaged := self._salvage(buffer)) is None:
+            raise self._damaged(buffer, why)
+        return salvaged
+
+    def _repaired_at_end(self, buffer: bytes) -> bytes | None:
+        """The last text of a file, repaired; None if nothing could be."""
+        return event_without_comments(buffer) or self._mend(buffer) or self._salvage(buffer, whole=True)
 
     def _mend(self, buffer: bytes) -> bytes | None:
         text, count = mend(buffer, whole=False)

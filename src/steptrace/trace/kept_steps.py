@@ -112,7 +112,7 @@ def recorded_steps(  # noqa: PLR0913 - the columns that it compares
         empty=int(empty.sum()),
         whole=whole and (len(gpu["ts"]) > 0 or not lost.any()),
         calls_whole=calls_whole,
-        waits=int(waits.lost.sum()),
+        lost_waits=int(waits.lost.sum()),
         must_wait=len(waits.ts),
         uncounted=int(waits.uncounted.sum()),
         waits_whole=bool((waits.uncounted & counts).sum() <= LOST_SHARE * counts.sum()),

@@ -56,9 +56,9 @@ def must_wait(  # noqa: PLR0913 - the columns that it compares
         frames: the Python functions.
         waits: CUPTI's records of waits: `name` and `correlation`.
     """
-    waiting = by_name(
-        calls["name"], names, lambda name: naming.wait_scope(name) is not None or naming.is_sync_copy(name)
-    )
+    if not len(calls["ts"]):  # then nothing is known of calls
+        return NO_WAITS
+    waiting = by_name(calls["name"], names, naming.waits)
     to_host = np.zeros(len(calls["ts"]), dtype=bool)
     copies = (launch >= 0) & by_name(gpu["name"], names, lambda name: naming.copy_direction(name) == "DtoH")
     to_host[launch[copies]] = True
@@ -75,12 +75,9 @@ def must_wait(  # noqa: PLR0913 - the columns that it compares
         rows = np.flatnonzero(by_name(waits["name"], names, naming.is_wait_record) & (waits["correlation"] > 0))
         lost = row_with(calls["correlation"], waits["correlation"][rows]) < 0
         found.append(Waits(waits["ts"][rows], lost, lost))
-    if not len(calls["ts"]):  # then nothing is known of calls
-        return NO_WAITS
-    ts = np.concatenate([places.ts for places in found])
+    ts, lost, uncounted = (np.concatenate(columns) for columns in zip(*found, strict=True))
     order = np.argsort(ts, kind="stable")
-    lost, uncounted = (np.concatenate([places[k] for places in found])[order] for k in (1, 2))
-    return Waits(ts[order], lost.astype(bool), uncounted.astype(bool))
+    return Waits(ts[order], lost[order], uncounted[order])
 
 
 def without_operator(calls: Columns, launch: Ints, ops: Columns, labels: Columns) -> tuple[int, int]:
@@ -115,9 +112,7 @@ def has_no_wait(calls: Columns, names: pd.Index) -> bool:
     launches = by_name(calls["name"], names, lambda name: naming.launch_kind(name) is not None)
     if np.count_nonzero(launches) < _MANY_LAUNCHES:
         return False
-    return not by_name(
-        calls["name"], names, lambda name: naming.wait_scope(name) is not None or naming.is_sync_copy(name)
-    ).any()
+    return not by_name(calls["name"], names, naming.waits).any()
 
 
 def _calls_within(nested: Columns, rows: Ints, calls: Columns, wanted: Mask) -> Ints:

@@ -322,6 +322,11 @@ def is_stream_wait_event(name: str) -> bool:
     return bool(_STREAM_WAIT_EVENT.match(name))
 
 
+def waits(name: str) -> bool:
+    """Whether the call always waits for the GPU, by itself or after the copy that it makes."""
+    return wait_scope(name) is not None or is_sync_copy(name)
+
+
 def launch_kind(name: str) -> str | None:
     """`graph` or `kernel` for a call that always puts such work on a GPU, None for others."""
     if not _LAUNCHES.match(name):

@@ -41,10 +41,10 @@ class Records(NamedTuple):
     `without_call` is the number of the GPU's activities whose call is missing, `gaps` that of the places between steps
     where others are missing, `empty` that of the steps without any event.
 
-    `must_wait` is the number of places that must hold a wait, `waits` that of those without one, and `uncounted` that
-    of those of them that no sync stands for. `no_wait` says whether no call at all waits, not even the profiler's own
-    at its end. Of `named_operator` calls that launched work and name an operator, `without_operator` name one that is
-    not in the trace.
+    `must_wait` is the number of places that must hold a wait, `lost_waits` that of those without one, and `uncounted`
+    that of those of them that no sync stands for. `no_wait` says whether no call at all waits, not even the profiler's
+    own at its end. Of `named_operator` calls that launched work and name an operator, `without_operator` name one that
+    is not in the trace.
 
     `whole` says whether the GPU's figures can be computed, `calls_whole` whether those of the host's calls can, and
     `waits_whole` whether those of its waits can.
@@ -59,7 +59,7 @@ class Records(NamedTuple):
     empty: int = 0
     whole: bool = True
     calls_whole: bool = True
-    waits: int = 0
+    lost_waits: int = 0
     must_wait: int = 0
     uncounted: int = 0
     waits_whole: bool = True

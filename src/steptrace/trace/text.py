@@ -6,7 +6,7 @@ PowerShell's `>` writes UTF-16. Some tools write one event a line (JSON Lines), 
 import codecs
 import json
 import re
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from steptrace.trace.decode import decode_object
 
@@ -132,11 +132,10 @@ def event_without_comments(text: bytes) -> bytes | None:
     begin = cleaned.find(b"{")
     if cleaned == text or begin < 0 or cleaned[:begin].strip(b" \t\r\n,"):
         return None
-    return cleaned if _begins_with_json(cleaned[begin:].decode(errors="replace")) else None
+    return cleaned if _begins_with_object(cleaned[begin:].decode(errors="replace")) else None
 
 
-def _begins_with_json(text: str) -> bool:
-    value: Any = None
+def _begins_with_object(text: str) -> bool:
     try:
         value, _ = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):

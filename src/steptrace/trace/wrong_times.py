@@ -68,14 +68,8 @@ def mend_early_starts(gpu: Columns, calls: Columns, names: pd.Index) -> tuple[Co
     before[rows[1:][follows]] = gpu["end"][rows[:-1][follows]]
     start[early] = np.minimum(np.maximum(start, before), gpu["end"])[early]
     cut = tuple(
-        CutEnd(
-            name=str(names[gpu["name"][at]]),
-            device=int(gpu["device"][at]),
-            stream=int(gpu["stream"][at]),
-            recorded_ns=int(gpu["dur"][at]),
-            kept_ns=int(gpu["end"][at] - start[at]),
-        )
-        for at in np.flatnonzero(early & ~gone)
+        _cut_end(gpu, names, at, recorded_ns=gpu["dur"][at], kept_ns=gpu["end"][at] - start[at])
+        for at in np.flatnonzero(early & ~gone).tolist()
     )
     mended = {**gpu, "ts": start, "dur": gpu["end"] - start}
     kept = np.flatnonzero(~gone)
@@ -96,31 +90,41 @@ def cut_stale_ends(
     """
     recorded = gpu["dur"].copy()
     cut: dict[int, CutEnd] = {}
-    key = np.column_stack([gpu["device"], gpu["stream"]])
-    order = np.lexsort((gpu["ts"], gpu["stream"], gpu["device"]))
-    bounds = np.flatnonzero((np.diff(key[order], axis=0) != 0).any(axis=1)) + 1
+    streams = _streams(gpu)
 
     def keep_until(at: int, until: int) -> None:
         gpu["end"][at] = until
         gpu["dur"][at] = until - gpu["ts"][at]
-        cut[at] = CutEnd(
-            name=str(names[gpu["name"][at]]),
-            device=int(gpu["device"][at]),
-            stream=int(gpu["stream"][at]),
-            recorded_ns=int(recorded[at]),
-            kept_ns=int(gpu["dur"][at]),
-        )
+        cut[at] = _cut_end(gpu, names, at, recorded_ns=recorded[at], kept_ns=gpu["dur"][at])
 
-    for rows in np.split(order, bounds):
+    for rows in streams:
         for row, until in _stale(gpu["ts"][rows], gpu["end"][rows], gpu["correlation"][rows]):
             keep_until(int(rows[row]), until)
     for at, until in _waited_for(gpu, calls, names):
         keep_until(at, until)
     if len(gpu["ts"]):
-        last = order[np.append(bounds, len(order)) - 1]
+        last = np.array([rows[-1] for rows in streams])
         for at, until in _longer_than_others(gpu, np.fromiter(cut, dtype=np.int64), last, names, host):
             keep_until(at, until)
     return tuple(sorted(cut.values(), key=lambda lost: (lost.kept_ns - lost.recorded_ns, lost.name)))
+
+
+def _cut_end(gpu: Columns, names: pd.Index, at: int, *, recorded_ns: int, kept_ns: int) -> CutEnd:
+    """What is said of the activity in a row whose length was changed."""
+    return CutEnd(
+        name=str(names[gpu["name"][at]]),
+        device=int(gpu["device"][at]),
+        stream=int(gpu["stream"][at]),
+        recorded_ns=int(recorded_ns),
+        kept_ns=int(kept_ns),
+    )
+
+
+def _streams(gpu: Columns) -> list[Ints]:
+    """The rows of each stream's activities, in order of start."""
+    order = np.lexsort((gpu["ts"], gpu["stream"], gpu["device"]))
+    key = np.column_stack([gpu["device"], gpu["stream"]])[order]
+    return np.split(order, np.flatnonzero((np.diff(key, axis=0) != 0).any(axis=1)) + 1)
 
 
 def _longer_than_others(
@@ -201,9 +205,7 @@ def _waited_for(gpu: Columns, calls: Columns, names: pd.Index) -> list[tuple[int
 def _next_starts(gpu: Columns) -> Ints:
     """The next start on the stream of each activity, after its own; the largest int64 for a stream's last."""
     following = np.full(len(gpu["ts"]), np.iinfo(np.int64).max)
-    order = np.lexsort((gpu["ts"], gpu["stream"], gpu["device"]))
-    key = np.column_stack([gpu["device"], gpu["stream"]])[order]
-    for rows in np.split(order, np.flatnonzero((np.diff(key, axis=0) != 0).any(axis=1)) + 1):
+    for rows in _streams(gpu):
         start = gpu["ts"][rows]
         place = np.searchsorted(start, start, side="right")
         following[rows] = np.append(start, np.iinfo(np.int64).max)[place]

@@ -96,8 +96,12 @@ def _early_read(*, file: str, line: int) -> str:
 
 def _unfinished_events(*, events: int, steps: list[int]) -> str:
     verb = "was" if events == 1 else "were"
-    text = f"{fmt.plural(events, 'event')} {verb} still running when the recording ended, and count until then"
-    return f"{text}; ProfilerStep {fmt.enumeration(list(map(str, steps)))} is incomplete" if steps else text
+    counts = "counts" if events == 1 else "count"
+    text = f"{fmt.plural(events, 'event')} {verb} still running when the recording ended, and {counts} until then"
+    if not steps:
+        return text
+    incomplete = "step {} is" if len(steps) == 1 else "steps {} are"
+    return f"{text}; {incomplete.format(fmt.enumeration(list(map(str, steps))))} incomplete"
 
 
 def unread_events(*, events: int, phases: list[str], categories: list[str], without_category: bool) -> str:

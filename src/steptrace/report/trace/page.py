@@ -129,10 +129,10 @@ def _page_of_several(title: str, traces: Sequence[TraceView], ranks: Ranks | Non
     """The page of several traces. Where it would be too large, fewer have a section, and then a bar at the top."""
     room = _MOST_SECTIONS
     most_bars = _MOST_BARS
+    telling = sample(traces, ranks)
     while True:
-        telling = sample(traces, ranks)
         sections = _sections_of_traces(traces, telling, room)
-        html = _with_sections(title, traces, ranks, warnings, sections, most_bars)
+        html = _with_sections(title, traces, telling, ranks, warnings, sections, most_bars)
         over = len(html.encode(errors="replace")) - MOST_BYTES
         if over < 0 or (len(sections) == 1 and not most_bars):
             return html
@@ -142,9 +142,10 @@ def _page_of_several(title: str, traces: Sequence[TraceView], ranks: Ranks | Non
             most_bars = 0
 
 
-def _with_sections(
+def _with_sections(  # noqa: PLR0913 - what the page says of all traces
     title: str,
     traces: Sequence[TraceView],
+    telling: Sequence[int],
     ranks: Ranks | None,
     warnings: Sequence[str],
     sections: Mapping[str, tuple[str, Html]],
@@ -155,13 +156,13 @@ def _with_sections(
     Args:
         title: its heading.
         traces: all of them.
+        telling: the places of those that are shown.
         ranks: what they say together.
         warnings: what to know of all of them.
         sections: headings and sections of single traces by their ids.
         most_bars: traces that have a bar each at the top; of more only the sample has.
     """
     is_low = len(traces) <= MOST_LYING
-    telling = sample(traces, ranks)
     chosen = [traces[place] for place in sorted(telling)]
     together = [
         *([note(SAMPLE.format(shown=len(chosen), all=len(traces)))] if len(chosen) < len(traces) else []),
@@ -389,16 +390,14 @@ def _sections(
     for subject in subjects_of(TraceSummary):
         if prefix and (subject.folded or "of_one_trace" in subject.traits):
             continue
-        parts = parts_of(view, subject)
-        id_ = prefix + subject.name
-        if parts is not None and subject.folded:
-            if subject.name not in tables:
-                absent.setdefault(NO_ROOM, []).append(subject.heading)
-        elif parts is None:
+        if subject.name in tables:
+            pass  # all of these stand together, behind the other sections
+        elif (parts := parts_of(view, subject)) is None:
             absent.setdefault(why_absent(view, subject), []).append(subject.heading)
-        elif "at_top" in subject.traits:
-            pass
-        else:
+        elif subject.folded:
+            absent.setdefault(NO_ROOM, []).append(subject.heading)
+        elif "at_top" not in subject.traits:
+            id_ = prefix + subject.name
             body += section(id_, subject.heading, parts, level=level)
             shown.append((id_, subject.heading))
         # Also where that subject has nothing to show.
