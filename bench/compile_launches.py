@@ -68,11 +68,9 @@ class _ConvNeXt(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
-        self.norm, self.wide, self.narrow = (
-            nn.LayerNorm(width),
-            nn.Linear(width, 4 * width),
-            nn.Linear(4 * width, width),
-        )
+        self.norm = nn.LayerNorm(width)
+        self.wide = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
         self.scale = nn.Parameter(torch.full((width,), 1e-6))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -103,7 +101,9 @@ class _Llama(nn.Module):
 
     def __init__(self, width: int, heads: int, groups: int) -> None:
         super().__init__()
-        self.heads, self.groups, self.size = heads, groups, width // heads
+        self.heads = heads
+        self.groups = groups
+        self.size = width // heads
         self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
         self.queries, self.out = (nn.Linear(width, width, bias=False) for _ in range(2))
         self.keys, self.values = (nn.Linear(width, groups * self.size, bias=False) for _ in range(2))
@@ -111,7 +111,8 @@ class _Llama(nn.Module):
         self.down = nn.Linear(3 * width, width, bias=False)
 
     def _rotated(self, x: Tensor) -> Tensor:
-        length, half = x.shape[2], self.size // 2
+        length = x.shape[2]
+        half = self.size // 2
         frequencies = 10000 ** (-torch.arange(half, device=x.device) / half)
         angles = torch.arange(length, device=x.device)[:, None] * frequencies
         first, second = x.chunk(2, -1)

@@ -69,7 +69,8 @@ def read_rows(folder: Path) -> list[Row]:
         eager, compiled = tables
         for model, row in compiled.items():
             if model in eager and eager[model]["infer_img_size"] == row["infer_img_size"]:
-                batch, size = int(row["infer_batch_size"]), int(row["infer_img_size"])
+                batch = int(row["infer_batch_size"])
+                size = int(row["infer_img_size"])
                 ms = [float(one["infer_step_time"]) / int(one["infer_batch_size"]) for one in (eager[model], row)]
                 rows.append(Row(release, Program("compiled", "nchw", model, batch, size), *ms))
     return rows

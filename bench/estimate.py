@@ -266,7 +266,8 @@ def of_neusight(folder: Path) -> Iterator[str]:
 def of_h100(folder: Path) -> Iterator[str]:
     """Our own steps on an H100."""
     record = json.loads((H100 / "steps.json").read_text())
-    found, of_published_kernels = [], []
+    found = []
+    of_published_kernels = []
     for case in record["cases"]:
         drawn = draws_of(followed_step(_case(folder, case["name"])), gpu_named("H100"))
         found.append(held(case["name"], case["step_ms"], drawn.timeline.step))
@@ -342,7 +343,8 @@ def of_projects(
     folder: Path, steps: Iterable[published_vision_steps.Published | published_fine_tuning.Published]
 ) -> Iterator[str]:
     """Steps of programs of several projects, and their memory."""
-    found, memory = defaultdict(list), defaultdict(list)
+    found = defaultdict(list)
+    memory = defaultdict(list)
     for step in steps:
         prediction = followed_programs.followed(folder, step.program)
         if prediction is None:
@@ -477,7 +479,8 @@ def _operators(path: Path, layers: int, *, train: bool) -> Iterator[OperatorCall
             if not train and ("dropout" in row["target"] or name == "drop"):  # passes its input on
                 continue
             if row["op"] == "call_module" and given == "torch.int64":
-                name, inputs = "embedding", [output]
+                name = "embedding"
+                inputs = [output]
             calls = layers if _LAYER.search(row["meta"]) or _LAYER.search(row["target"]) else 1
             yield from _with_backward(name, row["op"], inputs, output, calls, train=train)
 
@@ -487,7 +490,9 @@ def _with_backward(
 ) -> Iterator[OperatorCalls]:
     rows = output[-2] if len(output) < 3 else _product(output[:-1])
     if name == "bmm" or (name == "matmul" and len(output) > 2):
-        batch, (m, k), n = _product(output[:-2]), inputs[0][-2:], output[-1]
+        batch = _product(output[:-2])
+        m, k = inputs[0][-2:]
+        n = output[-1]
         made = call("bmm", [(batch, m, k), (batch, k, n)], (batch, m, n), calls)
         back = [call("bmm", [(batch, m, n), (batch, n, k)], (batch, m, k), calls),
                 call("bmm", [(batch, k, m), (batch, m, n)], (batch, k, n), calls)]  # fmt: skip

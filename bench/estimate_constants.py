@@ -210,7 +210,8 @@ def neusight_operator(op: str, dims: Mapping[str, int]) -> OperatorCalls:
         return operator("bmm", [(b, m, k), (b, k, n)], (b, m, n), "float32")
     if op == "conv":
         size = (dims["Input_Size"] + 2 * dims["Padding"] - dims["Kernel_Size"]) // dims["Stride"] + 1
-        images, channels = (dims["B"], dims["Input_Channel"]), dims["Output_Channel"]
+        images = (dims["B"], dims["Input_Channel"])
+        channels = dims["Output_Channel"]
         weight = (channels, dims["Input_Channel"], dims["Kernel_Size"], dims["Kernel_Size"])
         shape = (*images, dims["Input_Size"], dims["Input_Size"])
         return operator("convolution", [shape, weight], (dims["B"], channels, size, size), "float32")
@@ -301,7 +302,8 @@ def attention_kernels(path: Path) -> list[Measured]:
             call = operator(FASTEST, [query, keys, keys], query, "bfloat16")
             full = flop(FASTEST, [query, query, query])
             (kernel,) = kernels_of(replace(call, flop=full, arguments={"is_causal": True}))
-            tokens, written = row.batch_size * row.isl, row.num_key_value_heads * row.head_dim
+            tokens = row.batch_size * row.isl
+            written = row.num_key_value_heads * row.head_dim
             found.append(Measured(gpu, kernel, row.latency / 1e3, float(tokens), float(written)))
     return [one for one in found if not one.is_in_l2]
 
@@ -321,7 +323,8 @@ def spreads_of_programs() -> dict[tuple[str, str, str], float]:
     """
     sums: dict[tuple[str, str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for row in kernels_of_traces.read_calls():
-        gpu, kernel = gpu_named(row.gpu), kernels_of(row.call)[0]
+        gpu = gpu_named(row.gpu)
+        kernel = kernels_of(row.call)[0]
         of_program = sums[kernel.kind, kernel.format, row.gpu][row.trace]
         of_program[0] += row.calls * sum(ideal_seconds(kernel, gpu))
         of_program[1] += row.calls * row.seconds
@@ -359,7 +362,9 @@ def fit_kernels(kernels: Sequence[Measured], losses: Losses) -> Fit:
         return np.asarray(np.exp(theta[0]) * (np.clip(ideal[:, 0], *GROWS_S) / 1e-3) ** (theta[3] if grows else 0.0))
 
     def predicted(theta: Array) -> Array:
-        memory, floor, share = np.exp(theta[1]), np.exp(theta[2]), share_of(theta)
+        memory = np.exp(theta[1])
+        floor = np.exp(theta[2])
+        share = share_of(theta)
         both = (by_flop / share) ** POWER + (by_bytes / memory) ** POWER if has_flop else (by_bytes / memory) ** POWER
         return np.asarray((floor if short else 2.5e-6) + both ** (1 / POWER) + of_cache(theta))
 
@@ -375,7 +380,8 @@ def fit_kernels(kernels: Sequence[Measured], losses: Losses) -> Fit:
     fitted = least_squares(residuals, start, loss="soft_l1", f_scale=2.0).x
     left = np.log(predicted(fitted) / seconds)
     without_cache = predicted(fitted) - of_cache(fitted)
-    residual, in_vain = float(_range_spread(left)), 0.0
+    residual = float(_range_spread(left))
+    in_vain = 0.0
     if has_flop and kernels[0].kernel.sizes and len(kernels) >= GROWTH_NEEDS:
         residual, in_vain = deviations(left, np.log(without_cache / (ideal[:, 0] / share_of(fitted))))
     return Fit(
@@ -414,7 +420,8 @@ def _range_spread(left: Array) -> float:
 
 def fit_losses(kernels: Sequence[Measured]) -> Array:
     """What attention loses on one GPU, `turns` and `tail` in logarithms, and the further unknowns of the fit."""
-    gpu, sms = kernels[0].gpu, driver_facts(kernels[0].gpu).sms
+    gpu = kernels[0].gpu
+    sms = driver_facts(kernels[0].gpu).sms
     ideal = np.array([ideal_seconds(one.kernel, gpu) for one in kernels])
     sizes = np.array([one.kernel.sizes for one in kernels], dtype=float).T
     cached, blocks = (np.array([getattr(one, name) for one in kernels]) for name in ("cached_s", "blocks_s"))
@@ -1248,7 +1255,8 @@ def with_shipped(
 
 def differences(path: Path, content: str) -> list[str]:
     """Lines in which a shipped file is not what is derived; figures within 1 % of each other count as the same."""
-    shipped, derived = path.read_text(encoding="utf-8").splitlines(), content.splitlines()
+    shipped = path.read_text(encoding="utf-8").splitlines()
+    derived = content.splitlines()
     return [
         f"{path.name}: shipped {a!r}, derived {b!r}"
         for a, b in itertools.zip_longest(shipped, derived, fillvalue="")

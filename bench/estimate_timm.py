@@ -101,7 +101,8 @@ def read_rows(folder: Path) -> list[Row]:
             for row in csv.DictReader(file):
                 if not row[f"{mode}_step_time"]:
                     continue
-                batch, size = int(row[f"{mode}_batch_size"]), int(row[f"{mode}_img_size"])
+                batch = int(row[f"{mode}_batch_size"])
+                size = int(row[f"{mode}_img_size"])
                 program = Program(mode, layout, row["model"], batch, size)
                 rows[mode, layout, gpu, row["model"]] = Row(program, gpu, float(row[f"{mode}_step_time"]))
     return list(rows.values())
@@ -242,7 +243,8 @@ def follow_all(
         path = out / program.file
         if path.is_file():
             continue
-        began, child = time.monotonic(), os.fork()
+        began = time.monotonic()
+        child = os.fork()
         if child == 0:
             signal.alarm(LONGEST_S)
             try:

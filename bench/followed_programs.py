@@ -67,7 +67,8 @@ def follow_all(
     folder.mkdir(parents=True, exist_ok=True)
     left = [program for program in dict.fromkeys(programs) if not (folder / program.file).is_file()]
     for program in left[:at_most]:
-        path, child = folder / program.file, os.fork()
+        path = folder / program.file
+        child = os.fork()
         if child == 0:
             with gzip.open(path.with_suffix(".part"), "wt", encoding="utf-8", compresslevel=3) as file:
                 json.dump(follow(program), file)

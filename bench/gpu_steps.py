@@ -40,10 +40,13 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         super().__init__()
-        self.heads, self.causal = heads, causal
+        self.heads = heads
+        self.causal = causal
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [N, T, width] to the same shape."""
@@ -59,9 +62,11 @@ class Transformer(nn.Module):
 
     def __init__(self, layers: int, width: int, heads: int, length: int, words: int, *, causal: bool) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.words = nn.Embedding(words, width)
+        self.places = nn.Embedding(length, width)
         self.blocks = nn.Sequential(*(Block(width, heads, causal=causal) for _ in range(layers)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, words, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map token ids [N, T] to logits [N, T, words]."""
@@ -122,7 +127,8 @@ class Recurrent(nn.Module):
     def __init__(self, width: int, words: int) -> None:
         super().__init__()
         self.words = nn.Embedding(words, width)
-        self.lstm, self.head = nn.LSTM(width, width, 2, batch_first=True), nn.Linear(width, words)
+        self.lstm = nn.LSTM(width, width, 2, batch_first=True)
+        self.head = nn.Linear(width, words)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map token ids [N, T] to logits [N, T, words]."""
@@ -238,7 +244,8 @@ def measured(name: str) -> dict[str, object]:
     for _ in range(WARMUP):
         step()
     torch.cuda.synchronize()
-    began, events = time.monotonic(), [torch.cuda.Event(enable_timing=True)]
+    began = time.monotonic()
+    events = [torch.cuda.Event(enable_timing=True)]
     events[0].record()
     while len(events) <= TIMED and (len(events) <= LEAST or time.monotonic() - began < AT_MOST_S):
         step()
@@ -247,7 +254,8 @@ def measured(name: str) -> dict[str, object]:
         events[-AHEAD:][0].synchronize()  # with the host far ahead, the limit would not hold
     torch.cuda.synchronize()
     times = [start.elapsed_time(end) for start, end in itertools.pairwise(events)]
-    peak, host = torch.cuda.max_memory_allocated(), []
+    peak = torch.cuda.max_memory_allocated()
+    host = []
     for _ in range(LEAST):
         torch.cuda.synchronize()
         start = time.perf_counter()

@@ -13,7 +13,8 @@ from pathlib import Path
 from steptrace.jobs.launch import launch
 from steptrace.launch.settings import LaunchSettings
 
-PAIRS, STEPS = 5, 1_000
+PAIRS = 5
+STEPS = 1_000
 PROGRAM = f"""
 import sys, time
 import torch

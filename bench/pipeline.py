@@ -66,7 +66,8 @@ ruleorder: index > report
 
 def calls(folder: Path, *, many: bool) -> dict[str, float]:
     """Processor seconds of calls with nothing to do: Snakemake's own, ours, and their ratio."""
-    bare, ours = folder / "bare", folder / "ours"
+    bare = folder / "bare"
+    ours = folder / "ours"
     for one in (bare, ours / "config" / "study"):
         one.mkdir(parents=True)
     studies = "[many]" if many else "[masked_loss, giou, input_pipeline]"

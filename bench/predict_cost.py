@@ -110,9 +110,11 @@ def process(program: str, folder: Path, *, predicted: bool) -> tuple[float, floa
     follow = ["-m", "steptrace", "predict", "--", sys.executable] if predicted else []
     command = [sys.executable, *follow, str(path), str(folder / "seconds")]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, capture_output=True, env={**environment, "CUDA_VISIBLE_DEVICES": ""})
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 

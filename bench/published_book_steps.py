@@ -19,11 +19,17 @@ from torch import Tensor, nn
 
 import followed_programs
 
-LENGTH, WIDTH, LAYERS, HEADS, DROPOUT = 1024, 768, 12, 12, 0.1
-WORDS, PADDED_WORDS = 50257, 50304
+LENGTH = 1024
+WIDTH = 768
+LAYERS = 12
+HEADS = 12
+DROPOUT = 0.1
+WORDS = 50257
+PADDED_WORDS = 50304
 #: What was changed, one after the other: each program has all changes up to its own.
 CHANGES: Final = ("none", "tf32", "fused", "bf16", "classes", "flash", "compiled", "padded", "batch")
-BATCH, LARGEST_BATCH = 8, 32
+BATCH = 8
+LARGEST_BATCH = 32
 
 
 class Program(NamedTuple):
@@ -74,11 +80,13 @@ class Norm(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.zeros(WIDTH))
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.bias = nn.Parameter(torch.zeros(WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., width] to the same shape."""
-        mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True, unbiased=False)
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = x.var(dim=-1, keepdim=True, unbiased=False)
         return self.weight * ((x - mean) / torch.sqrt(variance + 1e-5)) + self.bias
 
 
@@ -99,7 +107,8 @@ class Attention(nn.Module):
         self.is_written = not program.has("flash")
         parts = 3 if self.is_written else 1
         self.inner = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH // parts, bias=False) for _ in range(parts))
-        self.outer, self.dropout = nn.Linear(WIDTH, WIDTH), nn.Dropout(DROPOUT)
+        self.outer = nn.Linear(WIDTH, WIDTH)
+        self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [N, T, width] to the same shape."""
@@ -122,7 +131,8 @@ class Layer(nn.Module):
         super().__init__()
         of_classes = program.has("classes")
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) if of_classes else Norm() for _ in range(2))
-        self.attention, self.dropout = Attention(program), nn.Dropout(DROPOUT)
+        self.attention = Attention(program)
+        self.dropout = nn.Dropout(DROPOUT)
         gelu = nn.GELU(approximate="tanh") if of_classes else Gelu()
         self.feed = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), gelu, nn.Linear(4 * WIDTH, WIDTH))
 
@@ -138,8 +148,10 @@ class Model(nn.Module):
     def __init__(self, program: Program) -> None:
         super().__init__()
         words = PADDED_WORDS if program.has("padded") else WORDS
-        self.words, self.places = nn.Embedding(words, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.dropout, self.layers = nn.Dropout(DROPOUT), nn.Sequential(*(Layer(program) for _ in range(LAYERS)))
+        self.words = nn.Embedding(words, WIDTH)
+        self.places = nn.Embedding(LENGTH, WIDTH)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.layers = nn.Sequential(*(Layer(program) for _ in range(LAYERS)))
         self.norm = nn.LayerNorm(WIDTH) if program.has("classes") else Norm()
         self.head = nn.Linear(WIDTH, words, bias=False)
 

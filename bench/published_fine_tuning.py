@@ -28,13 +28,32 @@ import followed_programs
 
 #: Of BERT-large: width, layers, heads, words, tokens in a sequence, sequences of a step, steps that were timed, and
 #: MiB of the CUDA context.
-WIDTH, LAYERS, HEADS, WORDS, LENGTH, BATCH, TIMED, CONTEXT_MIB = 1024, 24, 16, 30522, 512, 4, 128, 1343
+WIDTH = 1024
+LAYERS = 24
+HEADS = 16
+WORDS = 30522
+LENGTH = 512
+BATCH = 4
+TIMED = 128
+CONTEXT_MIB = 1343
 #: Of DiT-XL/2: width, layers, heads, images, pixels of an encoded image, its channels, channels and blocks of a patch.
-DIT_WIDTH, DIT_LAYERS, DIT_HEADS, IMAGES, SIDE, CHANNELS, PATCH = 1152, 28, 16, 128, 32, 4, 2
+DIT_WIDTH = 1152
+DIT_LAYERS = 28
+DIT_HEADS = 16
+IMAGES = 128
+SIDE = 32
+CHANNELS = 4
+PATCH = 2
 #: Channels of the stages of the images' encoder.
 ENCODER: Final = (128, 256, 512, 512)
 #: Of Qwen-7B: width, layers, heads, width of the feed-forward network, words, sequences of a step, and LoRA's rank.
-QWEN_WIDTH, QWEN_LAYERS, QWEN_HEADS, INNER, QWEN_WORDS, SEQUENCES, RANK = 4096, 32, 32, 11008, 151936, 8, 64
+QWEN_WIDTH = 4096
+QWEN_LAYERS = 32
+QWEN_HEADS = 32
+INNER = 11008
+QWEN_WORDS = 151936
+SEQUENCES = 8
+RANK = 64
 
 NAMES: Final = {"bert": "BERT-large, fine-tuned", "dit": "DiT-XL/2", "qwen": "Qwen-7B, LoRA"}
 
@@ -114,7 +133,8 @@ class BertLayer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention, self.norm = Attention(), nn.LayerNorm(WIDTH, eps=1e-12)
+        self.attention = Attention()
+        self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
         self.inner, self.outer = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -130,8 +150,10 @@ class Bert(nn.Module):
     def __init__(self, *, checkpoints: bool) -> None:
         super().__init__()
         self.words, self.places, self.kinds = (nn.Embedding(count, WIDTH) for count in (WORDS, LENGTH, 2))
-        self.norm, self.layers = nn.LayerNorm(WIDTH, eps=1e-12), nn.ModuleList(BertLayer() for _ in range(LAYERS))
-        self.pool, self.classes = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2)
+        self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
+        self.layers = nn.ModuleList(BertLayer() for _ in range(LAYERS))
+        self.pool = nn.Linear(WIDTH, WIDTH)
+        self.classes = nn.Linear(WIDTH, 2)
         self.checkpoints = checkpoints
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -173,7 +195,8 @@ class Adafactor(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:  # noqa: ARG002
         """Update all parameters."""
         for parameter in (one for group in self.param_groups for one in group["params"]):
-            gradient, state = parameter.grad, self.state[parameter]
+            gradient = parameter.grad
+            state = self.state[parameter]
             squares = gradient**2 + 1e-30
             if parameter.ndim > 1:
                 row = state.setdefault("row", torch.zeros(parameter.shape[:-1], device=gradient.device))
@@ -224,7 +247,8 @@ class DitBlock(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(DIT_WIDTH, elementwise_affine=False, eps=1e-6) for _ in range(2))
-        self.qkv, self.o = nn.Linear(DIT_WIDTH, 3 * DIT_WIDTH), nn.Linear(DIT_WIDTH, DIT_WIDTH)
+        self.qkv = nn.Linear(DIT_WIDTH, 3 * DIT_WIDTH)
+        self.o = nn.Linear(DIT_WIDTH, DIT_WIDTH)
         self.feed = nn.Sequential(
             nn.Linear(DIT_WIDTH, 4 * DIT_WIDTH), nn.GELU(approximate="tanh"), nn.Linear(4 * DIT_WIDTH, DIT_WIDTH)
         )
@@ -249,7 +273,8 @@ class Dit(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(CHANNELS, DIT_WIDTH, PATCH, PATCH)
         self.time = nn.Sequential(nn.Linear(256, DIT_WIDTH), nn.SiLU(), nn.Linear(DIT_WIDTH, DIT_WIDTH))
-        self.classes, self.blocks = nn.Embedding(1001, DIT_WIDTH), nn.ModuleList(DitBlock() for _ in range(DIT_LAYERS))
+        self.classes = nn.Embedding(1001, DIT_WIDTH)
+        self.blocks = nn.ModuleList(DitBlock() for _ in range(DIT_LAYERS))
         self.norm = nn.LayerNorm(DIT_WIDTH, elementwise_affine=False, eps=1e-6)
         self.condition = nn.Sequential(nn.SiLU(), nn.Linear(DIT_WIDTH, 2 * DIT_WIDTH))
         self.last = nn.Linear(DIT_WIDTH, PATCH**2 * 2 * CHANNELS)
@@ -297,11 +322,10 @@ class Encoder(nn.Module):
             inputs = outputs
         self.stages, self.before, self.after = nn.Sequential(*layers), *(Residual(inputs, inputs) for _ in range(2))
         self.attention_norm, self.norm = (nn.GroupNorm(32, inputs, eps=1e-6) for _ in range(2))
-        self.qkv, self.o = nn.Linear(inputs, 3 * inputs), nn.Linear(inputs, inputs)
-        self.last, self.moments = (
-            nn.Conv2d(inputs, 2 * CHANNELS, 3, padding=1),
-            nn.Conv2d(2 * CHANNELS, 2 * CHANNELS, 1),
-        )
+        self.qkv = nn.Linear(inputs, 3 * inputs)
+        self.o = nn.Linear(inputs, inputs)
+        self.last = nn.Conv2d(inputs, 2 * CHANNELS, 3, padding=1)
+        self.moments = nn.Conv2d(2 * CHANNELS, 2 * CHANNELS, 1)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images [N, 3, H, W] to encoded images [N, channels, H / 8, W / 8]."""
@@ -318,7 +342,8 @@ def dit_step(program: Program) -> Callable[[], None]:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     amp = "amp" in program.training
     with torch.device("cuda"):
-        model, average = Dit(), Dit().requires_grad_(requires_grad=False)
+        model = Dit()
+        average = Dit().requires_grad_(requires_grad=False)
         encoder = Encoder().requires_grad_(requires_grad=False) if "encoder" in program.training else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0)
     scaler = torch.amp.GradScaler("cuda", enabled=amp)
@@ -331,7 +356,8 @@ def dit_step(program: Program) -> Callable[[], None]:
         if encoder is not None:
             with torch.no_grad():
                 x = encoder(x)
-        times, noise = torch.randint(1000, (IMAGES,), device="cuda"), torch.randn_like(x)
+        times = torch.randint(1000, (IMAGES,), device="cuda")
+        noise = torch.randn_like(x)
         noisy = x * torch.rand(IMAGES, 1, 1, 1, device="cuda") + noise * torch.rand(IMAGES, 1, 1, 1, device="cuda")
         with torch.autocast("cuda", torch.float16, enabled=amp):
             made = model(noisy, times, classes.cuda())
@@ -380,7 +406,8 @@ class QwenLayer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norms = nn.ModuleList(QwenNorm() for _ in range(2))
-        self.qkv, self.o = Lora(QWEN_WIDTH, 3 * QWEN_WIDTH, bias=True), Lora(QWEN_WIDTH, QWEN_WIDTH)
+        self.qkv = Lora(QWEN_WIDTH, 3 * QWEN_WIDTH, bias=True)
+        self.o = Lora(QWEN_WIDTH, QWEN_WIDTH)
         self.w1, self.w2, self.w3 = Lora(QWEN_WIDTH, INNER), Lora(QWEN_WIDTH, INNER), Lora(INNER, QWEN_WIDTH)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -409,7 +436,8 @@ class Qwen(nn.Module):
     def __init__(self, length: int) -> None:
         super().__init__()
         self.words = nn.Embedding(QWEN_WORDS, QWEN_WIDTH).requires_grad_(requires_grad=False)
-        self.layers, self.norm = nn.ModuleList(QwenLayer() for _ in range(QWEN_LAYERS)), QwenNorm()
+        self.layers = nn.ModuleList(QwenLayer() for _ in range(QWEN_LAYERS))
+        self.norm = QwenNorm()
         self.head = nn.Linear(QWEN_WIDTH, QWEN_WORDS, bias=False).requires_grad_(requires_grad=False)
         half = QWEN_WIDTH // QWEN_HEADS // 2
         turns = torch.outer(torch.arange(length).float(), 10000.0 ** -(torch.arange(half) / half)).repeat(1, 2)

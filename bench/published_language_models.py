@@ -41,7 +41,9 @@ SIZES: Final = {
 }  # fmt: skip
 RANKS: Final = 8
 #: Words of MPT's vocabulary, and of GPT-2's.
-MPT_WORDS, GPT2_WORDS, PADDED_WORDS = 50368, 50257, 50304
+MPT_WORDS = 50368
+GPT2_WORDS = 50257
+PADDED_WORDS = 50304
 
 
 class Program(NamedTuple):
@@ -136,8 +138,10 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.o = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.o = nn.Linear(width, width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
         self.activation = nn.GELU(approximate="tanh")
         if is_written:
             self.register_buffer("mask", torch.tril(torch.ones(length, length)).view(1, 1, length, length))
@@ -165,7 +169,8 @@ class Model(nn.Module):
     def __init__(self, program: Program, words: int, *, is_written: bool) -> None:
         super().__init__()
         width, layers, heads = SIZES[program.size]
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(program.length, width)
+        self.words = nn.Embedding(words, width)
+        self.places = nn.Embedding(program.length, width)
         self.blocks = nn.ModuleList(Block(width, heads, program.length, is_written=is_written) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.again = program.training == "checkpointed"

@@ -41,11 +41,19 @@ SIZE: Final = 224
 LLAMA: Final = "llama3_8b"
 #: A detector: images of 300 x 300, 80 kinds of objects and none, and for each of its six maps of features the boxes at
 #: a place, and the channels of the block that makes it from the map before: inner, outer, stride and padding.
-SSD, SSD_SIZE, OBJECTS = "ssd300", 300, 81
+SSD = "ssd300"
+SSD_SIZE = 300
+OBJECTS = 81
 BOXES: Final = (4, 6, 6, 6, 4, 4)
 BLOCKS: Final = ((256, 512, 2, 1), (256, 512, 2, 1), (128, 256, 2, 1), (128, 256, 1, 0), (128, 256, 1, 0))
 #: Of Llama: width, layers, heads, heads of keys, width of the feed-forward network, words, tokens in a sequence.
-WIDTH, LAYERS, HEADS, KEY_HEADS, INNER, WORDS, LENGTH = 4096, 32, 32, 8, 14336, 128256, 8192
+WIDTH = 4096
+LAYERS = 32
+HEADS = 32
+KEY_HEADS = 8
+INNER = 14336
+WORDS = 128256
+LENGTH = 8192
 RANKS: Final = 8
 #: The card of torchtitan's table, which is in no data sheet.
 HBM2E: Final = "H100 with 96 GB, 500 W"
@@ -167,7 +175,9 @@ class Detector(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         layers, channels = stages_of(NETWORKS["resnet50"][0][:3], 64, 1, strides=(1, 2, 1))
-        self.blocks, self.places, self.kinds = nn.ModuleList([nn.Sequential(*layers)]), nn.ModuleList(), nn.ModuleList()
+        self.blocks = nn.ModuleList([nn.Sequential(*layers)])
+        self.places = nn.ModuleList()
+        self.kinds = nn.ModuleList()
         for inner, outer, stride, padding in BLOCKS:
             block = nn.Sequential(
                 nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True),
@@ -181,7 +191,8 @@ class Detector(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map images to boxes [N, 4, 8732] and scores [N, 81, 8732]."""
-        boxes, scores = [], []
+        boxes = []
+        scores = []
         for block, place, kind in zip(self.blocks, self.places, self.kinds, strict=True):
             x = block(x)
             boxes.append(place(x).reshape(len(x), 4, -1))
@@ -252,7 +263,8 @@ class Llama(nn.Module):
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
-        self.norm, self.head = nn.RMSNorm(WIDTH, eps=1e-5), nn.Linear(WIDTH, WORDS, bias=False)
+        self.norm = nn.RMSNorm(WIDTH, eps=1e-5)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
         half = WIDTH // HEADS // 2
         angles = torch.outer(torch.arange(LENGTH).float(), 5e5 ** -(torch.arange(half) / half))
         self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles))

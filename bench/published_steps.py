@@ -138,7 +138,8 @@ class Model(nn.Module):
         width, inner, layers, heads = SIZES[size]
         self.words = nn.Parameter(torch.empty(WORDS, width))
         self.blocks = nn.ModuleList(Block(width, inner, heads) for _ in range(layers))
-        self.norm, self.head = Norm(width), nn.Linear(width, WORDS, bias=False)
+        self.norm = Norm(width)
+        self.head = nn.Linear(width, WORDS, bias=False)
         half = width // heads // 2
         turns = torch.outer(torch.arange(length).float(), 10000.0 ** -(torch.arange(half) / half))
         self.register_buffer("angles", torch.stack((turns.cos(), turns.sin())))
@@ -168,13 +169,16 @@ class AdamW(torch.optim.Optimizer):
         """Update all parameters."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                gradient, state = parameter.grad.data, self.state[parameter]
+                gradient = parameter.grad.data
+                state = self.state[parameter]
                 parameter.data -= 1e-5 * parameter.data
-                first, second = state.get("m", torch.zeros_like(gradient)), state.get("v", torch.zeros_like(gradient))
+                first = state.get("m", torch.zeros_like(gradient))
                 first = 0.9 * first + 0.1 * gradient
+                second = state.get("v", torch.zeros_like(gradient))
                 second = 0.999 * second + 0.001 * torch.square(gradient)
                 parameter.data -= 1e-3 * first / (torch.sqrt(second) + 1e-8)
-                state["m"], state["v"] = first, second
+                state["m"] = first
+                state["v"] = second
 
 
 def step_of(program: Program) -> Callable[[], None]:

@@ -27,12 +27,17 @@ import followed_programs
 GPU: Final = "V100-SXM2"
 RANKS: Final = 8
 #: Images of ImageNet, epochs and images of a step of inference in pycls's tables.
-IMAGES, EPOCHS, INFERRED = 1_281_167, 100, 64
+IMAGES = 1_281_167
+EPOCHS = 100
+INFERRED = 64
 #: Sizes of images in pixels: of EfficientNets, and of detectors for a usual step and for the most memory.
 OF_EFFICIENT_NETS: Final = {"efficientnet_b0": 224, "efficientnet_b2": 260, "efficientnet_b4": 380}
-USUAL, LARGEST = (800, 1066), (800, 1333)
+USUAL = (800, 1066)
+LARGEST = (800, 1333)
 #: Of FCN: images in training and in inference, and classes.
-CROP, WHOLE, CLASSES = (512, 1024), (1024, 2048), 19
+CROP = (512, 1024)
+WHOLE = (1024, 2048)
+CLASSES = 19
 
 
 class Program(NamedTuple):
@@ -164,10 +169,12 @@ class Fcn(nn.Module):
         super().__init__()
         blocks, is_bottleneck = DEPTHS[depth.removesuffix("b")]
         stem = [unit(3, 64, 7, 2)] if depth.endswith("b") else [unit(3, 32, 3, 2), unit(32, 32, 3), unit(32, 64, 3)]
-        self.stem, self.stages = nn.Sequential(*stem, nn.MaxPool2d(3, 2, 1)), nn.ModuleList()
+        self.stem = nn.Sequential(*stem, nn.MaxPool2d(3, 2, 1))
+        self.stages = nn.ModuleList()
         inputs = 64
         for stage, count in enumerate(blocks):
-            width, dilation = 64 * 2**stage, (1, 1, 2, 4)[stage]
+            width = 64 * 2**stage
+            dilation = (1, 1, 2, 4)[stage]
             layers: list[nn.Module] = []
             for number in range(count):
                 stride = 2 if stage == 1 and number == 0 else 1

@@ -214,7 +214,8 @@ def write(shape: str, count: int, path: Path) -> None:
 def analyze(shape: str, count: int) -> tuple[float, int]:
     """The CPU seconds of `steptrace analyze` on a trace of a shape, and the bytes of its page."""
     with tempfile.TemporaryDirectory(prefix="steptrace-shapes-") as folder:
-        path, out = Path(folder, "trace.json"), Path(folder, "out")
+        path = Path(folder, "trace.json")
+        out = Path(folder, "out")
         write(shape, count, path)
         begun = time.process_time()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -36,9 +36,12 @@ from typing import Any
 SHARED = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
 HTA = ("traceinsight==0.6.1", "pandas<2.3", "numpy<2.2")
 #: What is asked of this reader with its metrics, against HTA.
-TIMES_AS_FAST, SHARE_OF_MEMORY, MEMORY_GROWTH = 9.0, 0.25, 1.05
+TIMES_AS_FAST = 9.0
+SHARE_OF_MEMORY = 0.25
+MEMORY_GROWTH = 1.05
 #: And of `analyze` without its page, which computes everything and writes it.
-WHOLE_TIMES_AS_FAST, WHOLE_TIMES_LEANER = 9.0, 6.0
+WHOLE_TIMES_AS_FAST = 9.0
+WHOLE_TIMES_LEANER = 6.0
 #: And of a small trace to its page, in times of the import of numpy and pandas.
 SMALL_TIMES_IMPORT = 2.5
 #: How often these two are taken; their medians count.
@@ -51,7 +54,8 @@ _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Sequ
 def made_up_trace(steps: int = 20, ops: int = 60) -> dict[str, Any]:
     """A trace with operators, launches, kernels and frames in the proportions of a real one."""
     events: list[dict[str, Any]] = []
-    ts, number = 1_000_000.0, 1
+    ts = 1_000_000.0
+    number = 1
     for step in range(steps):
         begin = ts
         for _ in range(ops):
@@ -90,7 +94,9 @@ def write_repeated(trace: dict[str, Any], out: Path, megabytes: float, *, paddin
     )
     indices = [int(match[1]) for event in events if (match := _STEP.fullmatch(event.get("name", "")))]
     steps = max(indices, default=0) - min(indices, default=0) + 1
-    size, copy, padded = 0, 0, 0
+    size = 0
+    copy = 0
+    padded = 0
     opener = gzip.open if out.suffix == ".gz" else open
     with opener(out, "wt") as file:
         size += file.write('{"traceEvents": [\n')
@@ -235,7 +241,8 @@ def _commands(large: Path, small: Path, against: Path | None, hta: dict[str, flo
             line += f"{theirs['cpu_s']:9.2f}{theirs['peak_mb']:9.0f}{theirs['cpu_s'] / ours['cpu_s']:6.1f}x"
         print(line)
         if hta and repeated and "--no-report" in arguments:
-            times, leaner = hta["cpu_s"] / ours["cpu_s"], hta["peak_mb"] / ours["peak_mb"]
+            times = hta["cpu_s"] / ours["cpu_s"]
+            leaner = hta["peak_mb"] / ours["peak_mb"]
             met = times >= WHOLE_TIMES_AS_FAST and leaner >= WHOLE_TIMES_LEANER
             print(
                 f"  against HTA: {times:.1f} times as fast, {leaner:.1f} times as lean (required "
@@ -288,7 +295,8 @@ def _report(results: dict[str, dict[str, float]], megabytes: float) -> None:
         )
     ours = results["steptrace"]
     for how in results.keys() - {"steptrace", "columns"}:
-        times, share = results[how]["cpu_s"] / ours["cpu_s"], ours["peak_mb"] / results[how]["peak_mb"]
+        times = results[how]["cpu_s"] / ours["cpu_s"]
+        share = ours["peak_mb"] / results[how]["peak_mb"]
         print(f"steptrace against {how}: {times:.1f} times as fast, {share:.2f} of its memory")
         if how.startswith("HTA"):
             met = times >= TIMES_AS_FAST and share <= SHARE_OF_MEMORY
@@ -297,7 +305,8 @@ def _report(results: dict[str, dict[str, float]], megabytes: float) -> None:
 
 def _grows(trace: dict[str, Any], folder: Path, megabytes: float) -> None:
     """Print what the same events take as they are, and with arguments that make their text three times as long."""
-    peaks, sizes = [], []
+    peaks = []
+    sizes = []
     for padding in (0, 2):
         path = folder / "growth.json"
         sizes.append(write_repeated(trace, path, megabytes, padding=padding) / 1e6)

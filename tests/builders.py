@@ -10,7 +10,9 @@ from steptrace.documents.summary import TraceSummary
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
-MAIN, AUTOGRAD, LOADER = 100, 101, 102
+MAIN = 100
+AUTOGRAD = 101
+LOADER = 102
 PAGEABLE_D2H = "Memcpy DtoH (Device -> Pageable)"
 PINNED_D2H = "Memcpy DtoH (Device -> Pinned)"
 PAGEABLE_H2D = "Memcpy HtoD (Pageable -> Device)"

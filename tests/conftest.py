@@ -106,7 +106,8 @@ def once(shared_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
     """Has a folder made by one worker for all: of that name, empty, by the function given. Not to be changed then."""
 
     def made(name: str, make: Callable[[Path], None]) -> Path:
-        folder, done = shared_folder / name, shared_folder / f"{name}.made"
+        folder = shared_folder / name
+        done = shared_folder / f"{name}.made"
         with (shared_folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not done.exists():

@@ -152,7 +152,9 @@ def _become(call: dict[str, Any], files: Sequence[int]) -> NoReturn:
             sys.stderr.write(f"{ended.code}\n")
     except BaseException as error:
         code = 1
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.last_type = type(error)
+        sys.last_value = error
+        sys.last_traceback = error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -162,7 +164,8 @@ def _become(call: dict[str, Any], files: Sequence[int]) -> NoReturn:
 def _run(arguments: list[str]) -> None:
     """As the interpreter's command line."""
     kind = arguments.pop(0) if arguments[0] in ("-m", "-c") else None
-    program, sys.argv = arguments[0], [kind or arguments[0], *arguments[1:]]
+    program = arguments[0]
+    sys.argv = [kind or arguments[0], *arguments[1:]]
     sys.path[:], sys.meta_path[:] = [*_named_path(), *_path], _finders
     for name in ("sitecustomize", "torch"):
         sys.modules.pop(name, None)
@@ -187,7 +190,8 @@ class _Imported:
     """Finds PyTorch, which has been imported: its module is taken as it is."""
 
     def __init__(self, module: Any) -> None:
-        self._module, self._spec = module, module.__spec__
+        self._module = module
+        self._spec = module.__spec__
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> Any:
         return importlib.util.spec_from_loader(name, self, origin=self._module.__file__) if name == "torch" else None
@@ -196,7 +200,8 @@ class _Imported:
         return self._module
 
     def exec_module(self, module: Any) -> None:
-        module.__spec__, module.__loader__ = self._spec, self._spec.loader
+        module.__spec__ = self._spec
+        module.__loader__ = self._spec.loader
 
 
 if __name__ == "__main__":

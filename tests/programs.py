@@ -89,7 +89,8 @@ def trained(model: nn.Module, loss_of: Callable[[], Tensor], make: Any = torch.o
 @program(0)
 def transformer() -> Step:
     model = nn.Transformer(16, 2, 1, 1, 32, batch_first=True).cuda()
-    source, target = on_device(2, 5, 16), on_device(2, 4, 16)
+    source = on_device(2, 5, 16)
+    target = on_device(2, 4, 16)
     mask = nn.Transformer.generate_square_subsequent_mask(4, device="cuda")
     padding = classes(2, 5, of=1).bool()
     return trained(
@@ -103,8 +104,10 @@ class _Attending(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before, self.between = nn.LayerNorm(256), nn.LayerNorm(256)
-        self.projected, self.out = nn.Linear(256, 768), nn.Linear(256, 256)
+        self.before = nn.LayerNorm(256)
+        self.between = nn.LayerNorm(256)
+        self.projected = nn.Linear(256, 768)
+        self.out = nn.Linear(256, 256)
         self.tokenwise = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -126,7 +129,8 @@ def causal_attention() -> Step:
 @program(9)
 def ctc() -> Step:
     model = nn.Linear(8, 5).cuda()
-    inputs, targets = on_device(6, 2, 8), classes(2, 3, of=4) + 1
+    inputs = on_device(6, 2, 8)
+    targets = classes(2, 3, of=4) + 1
     loss_of = nn.CTCLoss(zero_infinity=True)
     lengths = torch.full((2,), 6), torch.full((2,), 3)
     return trained(model, lambda: loss_of(model(inputs).log_softmax(-1), targets, *lengths))
@@ -149,8 +153,10 @@ def sparse_embedding_adam() -> Step:
 @program(2)
 def scaled_and_clipped() -> Step:
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).cuda()
-    optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("cuda")
-    inputs, labels = on_device(4, 8), classes(4, of=3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    inputs = on_device(4, 8)
+    labels = classes(4, of=3)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -167,8 +173,11 @@ def scaled_and_clipped() -> Step:
 
 @program(1)
 def recurrent_with_lengths() -> Step:
-    cell, head = nn.GRUCell(8, 16).cuda(), nn.Linear(16, 3).cuda()
-    inputs, labels, lengths = on_device(4, 6, 8), classes(4, of=3), classes(4, of=3) + 4
+    cell = nn.GRUCell(8, 16).cuda()
+    head = nn.Linear(16, 3).cuda()
+    inputs = on_device(4, 6, 8)
+    labels = classes(4, of=3)
+    lengths = classes(4, of=3) + 4
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
 
     def step() -> None:
@@ -190,17 +199,20 @@ def convolutions_with_spectral_norm() -> Step:
     model = nn.Sequential(
         layer, nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     ).cuda()
-    images, labels = on_device(2, 3, 8, 8), classes(2, of=4)
+    images = on_device(2, 3, 8, 8)
+    labels = classes(2, of=4)
     return trained(model, lambda: F.cross_entropy(model(images), labels, label_smoothing=0.1))
 
 
 @program(3)
 def masked_segmentation_loss() -> Step:
     model = nn.Conv2d(3, 4, 3, padding=1).cuda()
-    images, labels = on_device(2, 3, 8, 8), classes(2, 8, 8, of=4)
+    images = on_device(2, 3, 8, 8)
+    labels = classes(2, 8, 8, of=4)
 
     def loss() -> Tensor:
-        logits, valid = model(images).permute(0, 2, 3, 1), labels != 3
+        logits = model(images).permute(0, 2, 3, 1)
+        valid = labels != 3
         return F.cross_entropy(logits[valid], labels[valid])
 
     return trained(model, loss)
@@ -209,7 +221,8 @@ def masked_segmentation_loss() -> Step:
 @program(2)
 def box_loss_with_products() -> Step:
     model = nn.Linear(8, 4).cuda()
-    inputs, boxes = on_device(6, 8), on_device(6, 4)
+    inputs = on_device(6, 8)
+    boxes = on_device(6, 4)
 
     def loss() -> Tensor:
         predicted = model(inputs)
@@ -284,7 +297,8 @@ def deeplab() -> Step:
     from torchvision.models import segmentation
 
     model = segmentation.deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=4).cuda()
-    images, labels = on_device(2, 3, 64, 64), classes(2, 64, 64, of=4)
+    images = on_device(2, 3, 64, 64)
+    labels = classes(2, 64, 64, of=4)
     return trained(model, lambda: F.cross_entropy(model(images)["out"], labels, ignore_index=3))
 
 
@@ -293,7 +307,9 @@ def sigmoid_focal_and_giou_losses() -> Step:
     from torchvision import ops
 
     model = nn.Linear(8, 8).cuda()
-    inputs, boxes, labels = on_device(6, 8), on_device(6, 4).sort(-1)[0], classes(6, 4, of=2).float()
+    inputs = on_device(6, 8)
+    boxes = on_device(6, 4).sort(-1)[0]
+    labels = classes(6, 4, of=2).float()
 
     def loss() -> Tensor:
         out = model(inputs)
@@ -416,7 +432,8 @@ def _timm(name: str, size: int, **options: Any) -> Step:
     import timm
 
     model = timm.create_model(name, pretrained=False, num_classes=3, **options).cuda()
-    images, labels = on_device(2, 3, size, size), classes(2, of=3)
+    images = on_device(2, 3, size, size)
+    labels = classes(2, of=3)
     return trained(model, lambda: F.cross_entropy(model(images), labels))
 
 
@@ -442,8 +459,10 @@ def timm_mixup() -> Step:
     from timm.loss import SoftTargetCrossEntropy
 
     model = timm.create_model("resnet18", pretrained=False, num_classes=3).cuda()
-    mix, loss_of = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=3), SoftTargetCrossEntropy()
-    images, labels = on_device(2, 3, 64, 64), classes(2, of=3)
+    mix = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=3)
+    loss_of = SoftTargetCrossEntropy()
+    images = on_device(2, 3, 64, 64)
+    labels = classes(2, of=3)
 
     def loss() -> Tensor:
         mixed, targets = mix(images.clone(), labels)
@@ -456,7 +475,8 @@ def _segmentation(make: Callable[[Any], nn.Module]) -> Step:
     import segmentation_models_pytorch as smp
 
     model = nn.Conv2d(3, 4, 3, padding=1).cuda()
-    images, labels = on_device(2, 3, 16, 16), classes(2, 16, 16, of=4)
+    images = on_device(2, 3, 16, 16)
+    labels = classes(2, 16, 16, of=4)
     loss_of = make(smp.losses)
     return trained(model, lambda: loss_of(model(images), labels))
 

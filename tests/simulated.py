@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from builders import PINNED_D2H, TraceBuilder
 
-LAUNCH_NS, QUEUE_NS, WAKE_NS = 5_000, 1_000, 8_000
+LAUNCH_NS = 5_000
+QUEUE_NS = 1_000
+WAKE_NS = 8_000
 
 #: ("kernel", ns on the GPU), ("side", the same on the second stream), ("graph", ns of each of its three kernels),
 #: ("event", _): the next launch waits for all other work, ("python", ns on the host),
@@ -44,7 +46,8 @@ class Machine:
 
     def _run(self, name: str, dur: int, correlation: int, stream: int = 7) -> None:
         start = max(self.host + LAUNCH_NS, self.free[stream] + QUEUE_NS, self.event)
-        self.free[stream], self.event = start + dur, 0
+        self.free[stream] = start + dur
+        self.event = 0
         self.builder.gpu(name, start, dur, correlation, stream=stream)
 
     def _item(self, line: int, *, waits: bool) -> None:

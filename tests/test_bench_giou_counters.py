@@ -17,8 +17,11 @@ HEAD = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
     '"CC","Section Name","Metric Name","Metric Unit","Metric Value"'
 )
-EMPTY, FORWARD, SUM = "(anonymous namespace)::nothing_kernel()", "void loss_kernel<float, true>(float*)", "sum(float*)"
-DURATION, HITS = "gpu__time_duration.sum", "lts__t_sector_hit_rate.pct"
+EMPTY = "(anonymous namespace)::nothing_kernel()"
+FORWARD = "void loss_kernel<float, true>(float*)"
+SUM = "sum(float*)"
+DURATION = "gpu__time_duration.sum"
+HITS = "lts__t_sector_hit_rate.pct"
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 LAUNCHES = (
     ("made before any call", {DURATION: "1"}),

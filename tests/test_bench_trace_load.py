@@ -23,7 +23,8 @@ def test_it_measures_every_way_on_a_trace_given(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What needs no pandas in processes of its own, which is measured in the same way, the rest in this one."""
-    measure, measure_python = bench.measure, bench._measure_python
+    measure = bench.measure
+    measure_python = bench._measure_python
 
     def measured(how: str, path: Path) -> dict[str, float]:
         if how == "json.load":

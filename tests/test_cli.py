@@ -215,7 +215,8 @@ _BAD = {
 def test_bad_input_is_one_message_and_exit_code_2(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, text = tmp_path / name, _BAD[name]
+    path = tmp_path / name
+    text = _BAD[name]
     if text is not None:
         path.mkdir() if name.endswith("/") else path.write_bytes(text)
     assert main(["analyze", str(path), "--out", str(tmp_path / "out")]) == 2
@@ -247,7 +248,8 @@ def test_what_is_no_trace_of_pytorch_is_called_what_it_is(
 
 
 def test_an_excerpt_holds_one_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace, excerpt = _two_steps().write(tmp_path / "trace.json"), tmp_path / "step.json.gz"
+    trace = _two_steps().write(tmp_path / "trace.json")
+    excerpt = tmp_path / "step.json.gz"
     arguments = ["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-report"]
     assert main([*arguments, "--excerpt", str(excerpt), "--step", "1"]) == 0
     assert "step.json.gz: step 1, " in capsys.readouterr().out

@@ -150,7 +150,8 @@ def test_a_run_without_a_row_counts_0_for_totals_alone(runs: int, first: bool) -
         "name": "gemm", "class": "compute", "count": 4, "sum_ns": 33_260, "mean_ns": 8_315.0, "median_ns": 8_300.0,
         "min_ns": 8_000, "max_ns": 9_000, "std_ns": 12.0, "share": 0.326,
     }  # fmt: skip
-    having, lacking = fill(TraceSummary, {"kernels": [kernel]}), fill(TraceSummary, {})
+    having = fill(TraceSummary, {"kernels": [kernel]})
+    lacking = fill(TraceSummary, {})
     without = [lacking] * (runs // 2)
     several = [having] * (runs - len(without))
     (row,) = over_runs([*without, *several] if first else [*several, *without]).kernels

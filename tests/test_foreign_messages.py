@@ -51,7 +51,8 @@ def test_hydra_says_which_name_does_not_exist_and_in_which_file(tmp_path: Path) 
     with pytest.raises(HydraException) as caught, hydra.initialize_config_dir(str(tmp_path), version_base="1.3"):
         hydra.compose("config")
     text = str(caught.value)
-    name, file = messages.HYDRA_NO_SUCH_NAME.find(text), messages.HYDRA_IN_FILE.find(text)
+    name = messages.HYDRA_NO_SUCH_NAME.find(text)
+    file = messages.HYDRA_IN_FILE.find(text)
     assert name is not None
     assert name["name"] == "loss/no_such"
     assert file is not None

@@ -108,7 +108,8 @@ def test_a_symlink_is_not_followed(
     kind: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    precious, out = tmp_path / "precious", tmp_path / "out"
+    precious = tmp_path / "precious"
+    out = tmp_path / "out"
     precious.mkdir()
     if kind == "itself":
         out.symlink_to(precious)

@@ -45,7 +45,9 @@ def _as_folder_of_another_user(place: Path, _: Path) -> None:
 def test_pages_and_results_are_written_whatever_was_planted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[Path, Path], None]
 ) -> None:
-    shared, out, precious = tmp_path / "tmp", tmp_path / "out", tmp_path / "precious"
+    shared = tmp_path / "tmp"
+    out = tmp_path / "out"
+    precious = tmp_path / "precious"
     precious.write_text("mine")
     for folder in (shared, out):
         folder.mkdir()
@@ -68,7 +70,8 @@ def test_pages_and_results_are_written_whatever_was_planted(
 def test_a_trace_is_compressed_through_a_file_that_nobody_could_plant(
     tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
-    precious, plain = tmp_path / "precious", tmp_path / "plain.json"
+    precious = tmp_path / "precious"
+    plain = tmp_path / "plain.json"
     precious.write_text("mine")
     for name in BESIDE:
         plant(tmp_path / name, precious)

@@ -80,7 +80,8 @@ def test_there_are_results_of_a_gpu() -> None:
 
 def test_the_masks_own_kernels_are_why_ignore_index_is_faster_and_syncs_are_no_advice() -> None:
     study = with_findings(read(ROOT / "h100" / "masked_loss" / "comparison.json", Comparison))
-    baseline, chosen = study.variant("boolean_mask"), study.variant("ignore_index")
+    baseline = study.variant("boolean_mask")
+    chosen = study.variant("ignore_index")
     reasons = why(baseline, chosen)
     assert reasons is not None
     assert [one.part for one in reasons.shorter] == ["compute"]

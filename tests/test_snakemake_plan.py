@@ -78,7 +78,8 @@ def test_only_a_variant_that_calls_the_operators_waits_for_them(rules_on) -> Non
     ],
 )
 def test_what_a_training_takes_of_the_machine(rules_on, scale, gpus, expected) -> None:
-    rules, training = rules_on(scale, gpus=gpus), Wildcards("masked_loss", "where")
+    rules = rules_on(scale, gpus=gpus)
+    training = Wildcards("masked_loss", "where")
     assert (rules.gpus(training), rules.threads(training), rules.takes(training)) == expected
 
 
@@ -171,7 +172,8 @@ def test_what_failed_or_lost_its_result_is_a_new_attempt(
 
 def test_the_next_call_finds_the_attempt_that_the_last_one_planned(rules_on) -> None:
     """Also where the job plans for itself on another machine, when Snakemake has already removed the status."""
-    rules, wildcards = rules_on("cpu"), {"study": "giou", "variant": "loop", "repeat": "0"}
+    rules = rules_on("cpu")
+    wildcards = {"study": "giou", "variant": "loop", "repeat": "0"}
     name = "results/{study}/{variant}/run{repeat}"
     assert rules.attempt(name)(wildcards) == "attempt 1"
     write_document(Path(RUN), fill(Status, {"status": "failed", "exit_code": 1, "attempt": 1}))

@@ -80,7 +80,8 @@ def test_a_reader_says_what_is_wrong(reader: str, content: str, tmp_path: Path) 
 def test_a_command_names_the_file(
     command: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, out = tmp_path / "file.json", tmp_path / "out"
+    file = tmp_path / "file.json"
+    out = tmp_path / "out"
     CONTENTS[content](file)
     words = {"FILE": str(file), "OUT": str(out)}
     assert main([words.get(word, word) for word in COMMANDS[command]]) == 2

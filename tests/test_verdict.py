@@ -136,7 +136,8 @@ def test_the_job_refuses_a_file_of_another_version(what: str, tmp_path: Path) ->
 
 
 def test_the_job_writes_the_verdict_and_ends_by_it(tmp_path: Path) -> None:
-    study, file = tmp_path / "comparison.json", tmp_path / "verdict.json"
+    study = tmp_path / "comparison.json"
+    file = tmp_path / "verdict.json"
     write(study, comparison(variant("a")))
     gates = json.dumps(gate("ratio.low", at_least=1.9))
     subprocess.run([*JOB, "write", study, "--gates", gates, "--out", file], check=True)

@@ -86,7 +86,8 @@ def test_sources(tmp_path: Path) -> None:
 
 
 def test_tables(tmp_path: Path) -> None:
-    path, frame = tmp_path / "a.parquet", pd.DataFrame({"step": pd.array([1, None], dtype="Int64")})
+    path = tmp_path / "a.parquet"
+    frame = pd.DataFrame({"step": pd.array([1, None], dtype="Int64")})
     write_table(frame, path)
     table = parquet.read_table(path)
     assert table.schema.metadata[b"steptrace.schema_version"] == b"1"

@@ -43,7 +43,8 @@ def called(*shapes: tuple[int, ...], grad: bool = False, **options: Any) -> Call
             for shape in shapes or ((8,),):
                 compiled(torch.ones(*shape, device=device, requires_grad=grad))
 
-        run.__name__, run.__module__ = function.__name__, function.__module__
+        run.__name__ = function.__name__
+        run.__module__ = function.__module__
         return program(run)
 
     return registered

@@ -15,7 +15,9 @@ class Block(nn.Module):
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.norm, self.layer, self.dropout = nn.LayerNorm(width), nn.Linear(width, width), nn.Dropout(0.1)
+        self.norm = nn.LayerNorm(width)
+        self.layer = nn.Linear(width, width)
+        self.dropout = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
         """The sum of input and result."""
@@ -185,7 +187,8 @@ def hook_on_a_parameter(device: str, compile: Compile) -> None:
 class _Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.calls = nn.Linear(8, 8), 0
+        self.layer = nn.Linear(8, 8)
+        self.calls = 0
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
@@ -249,7 +252,9 @@ def recurrent(device: str, compile: Compile) -> None:
 class _Tagger(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embedded, self.recurrent, self.head = nn.Embedding(16, 8), nn.GRU(8, 8), nn.Linear(8, 2)
+        self.embedded = nn.Embedding(16, 8)
+        self.recurrent = nn.GRU(8, 8)
+        self.head = nn.Linear(8, 2)
 
     def forward(self, ids: Tensor) -> Tensor:
         states, _ = self.recurrent(self.embedded(ids))

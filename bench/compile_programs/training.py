@@ -27,7 +27,8 @@ def _optimizer(model: nn.Module, kind: Any = torch.optim.AdamW, **options: Any) 
 @program
 def model_compiled(device: str, compile: Compile) -> None:
     model = _model(device)
-    compiled, adam = compile(model), _optimizer(model)
+    compiled = compile(model)
+    adam = _optimizer(model)
     for _ in range(3):
         x, y = _batch(device)
         nn.functional.cross_entropy(compiled(x), y).backward()
@@ -37,7 +38,8 @@ def model_compiled(device: str, compile: Compile) -> None:
 
 @program
 def loss_compiled(device: str, compile: Compile) -> None:
-    model, loss_of = _model(device), compile(nn.CrossEntropyLoss())
+    model = _model(device)
+    loss_of = compile(nn.CrossEntropyLoss())
     for _ in range(3):
         x, y = _batch(device)
         loss_of(model(x), y).backward()
@@ -203,7 +205,8 @@ def rate_as_a_tensor(device: str, compile: Compile) -> None:
 @program
 def gradients_clipped(device: str, compile: Compile) -> None:
     model = _model(device)
-    compiled, adam = compile(model), _optimizer(model)
+    compiled = compile(model)
+    adam = _optimizer(model)
     clip = compile(lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False))
     for _ in range(2):
         x, y = _batch(device)
@@ -215,7 +218,8 @@ def gradients_clipped(device: str, compile: Compile) -> None:
 
 @program
 def averaged_weights(device: str, compile: Compile) -> None:
-    model, average = _model(device), _model(device)
+    model = _model(device)
+    average = _model(device)
 
     @compile
     @torch.no_grad()
@@ -230,7 +234,8 @@ def averaged_weights(device: str, compile: Compile) -> None:
 @program
 def gradients_accumulated(device: str, compile: Compile) -> None:
     model = _model(device)
-    compiled, adam = compile(model), _optimizer(model)
+    compiled = compile(model)
+    adam = _optimizer(model)
     for step in range(4):
         x, y = _batch(device)
         (nn.functional.cross_entropy(compiled(x), y) / 2).backward()
@@ -242,7 +247,8 @@ def gradients_accumulated(device: str, compile: Compile) -> None:
 @program
 def evaluated_between(device: str, compile: Compile) -> None:
     model = _model(device)
-    compiled, adam = compile(model), _optimizer(model)
+    compiled = compile(model)
+    adam = _optimizer(model)
     for _ in range(2):
         model.train()
         x, y = _batch(device)
@@ -257,7 +263,8 @@ def evaluated_between(device: str, compile: Compile) -> None:
 @program
 def half_precision(device: str, compile: Compile) -> None:
     model = _model(device)
-    compiled, adam = compile(model), _optimizer(model)
+    compiled = compile(model)
+    adam = _optimizer(model)
     for _ in range(2):
         x, y = _batch(device)
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -326,8 +333,10 @@ def checkpoint_that_breaks(device: str, compile: Compile) -> None:
 @program
 def two_models(device: str, compile: Compile) -> None:
     """A generator and a discriminator, compiled by themselves."""
-    made, judged = nn.Linear(8, 8).to(device), nn.Linear(8, 1).to(device)
-    generator, judge = compile(made), compile(judged)
+    made = nn.Linear(8, 8).to(device)
+    judged = nn.Linear(8, 1).to(device)
+    generator = compile(made)
+    judge = compile(judged)
     for _ in range(2):
         noise = torch.ones(4, 8, device=device)
         judge(generator(noise).detach()).mean().backward()
@@ -338,7 +347,8 @@ def two_models(device: str, compile: Compile) -> None:
 
 @program
 def teacher_and_student(device: str, compile: Compile) -> None:
-    teacher, student = compile(_model(device).eval()), compile(_model(device))
+    teacher = compile(_model(device).eval())
+    student = compile(_model(device))
     for _ in range(2):
         x, _ = _batch(device)
         with torch.no_grad():

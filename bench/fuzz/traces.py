@@ -247,7 +247,8 @@ def _check_time(begun: float, text: bytes) -> None:
 
 def check(text: bytes, folder: Path) -> None:
     """Analyse a file of that content; raise where that is neither figures nor an error that names the file."""
-    path, errors = folder / "trace.json", io.StringIO()
+    path = folder / "trace.json"
+    errors = io.StringIO()
     path.write_bytes(text)
     begun = time.process_time()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():

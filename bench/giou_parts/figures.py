@@ -78,10 +78,12 @@ def rows_of(
     """The figures of one size and mode; `cache` bytes must be passed by for a batch to be cold."""
     times = {name: microseconds(values) for name, values in samples.items()}
     graph = {name: microseconds(values) for name, values in graphs.items() if not isinstance(values, str)}
-    batches, losses = sized.batches, sized.losses
+    batches = sized.batches
+    losses = sized.losses
     moved = bytes_moved(batches[0], mode)
     empties = 1 if mode == "forward" else 2
-    copy, empty = times.pop("(copy)")[0], times.pop("(empty)")[0] * empties
+    copy = times.pop("(copy)")[0]
+    empty = times.pop("(empty)")[0] * empties
     unknown = (None, None, None)
     empty_graph = graph.get("(empty)", unknown)[0]
     rows = []

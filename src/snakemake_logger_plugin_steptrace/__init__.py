@@ -44,7 +44,9 @@ class LogHandler(LogHandlerBase):
         """Begin with no job."""
         self._jobs: dict[int, dict[str, Any]] = {}
         self._not_written: list[str] = []
-        self._total, self._done, self._said = 0, 0, 0.0
+        self._total = 0
+        self._done = 0
+        self._said = 0.0
         self._left = TimeLeft({}, 0.0)
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         if self.common_settings.dryrun and self._quiet("RULES"):
@@ -103,7 +105,8 @@ class LogHandler(LogHandlerBase):
                 return [self.format(record)]
             counts = {rule: count for rule, count in content["stats"].items() if rule != "total"}
             self._said = time.monotonic()
-            self._total, self._left = content["stats"]["total"], TimeLeft(counts, self._said)
+            self._total = content["stats"]["total"]
+            self._left = TimeLeft(counts, self._said)
         elif event == LogEvent.JOB_INFO:
             self._jobs[content["jobid"]] = content
             variant = content["wildcards"].get("variant", "")

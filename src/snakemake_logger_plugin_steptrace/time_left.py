@@ -50,7 +50,8 @@ class TimeLeft:
     """
 
     def __init__(self, counts: Mapping[str, int], now: float) -> None:
-        self._counts, self._started = dict(counts), now
+        self._counts = dict(counts)
+        self._started = now
         self._rounds: defaultdict[str, _Rounds] = defaultdict(_Rounds)
         self._running: dict[int, tuple[str, str, float]] = {}
         self._worked = 0.0
@@ -77,7 +78,8 @@ class TimeLeft:
         if not ended:
             return None
         shortest = min(ended)
-        work, worked = 0.0, self._worked
+        work = 0.0
+        worked = self._worked
         for rule, variant, began in self._running.values():
             worked += now - began
             length = self._rounds[_ROUND.sub("", rule)].typical(variant)

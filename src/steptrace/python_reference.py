@@ -85,7 +85,8 @@ def _signature(function: Any) -> str:
 
 def _text(value: Any) -> str:
     """A docstring as Markdown: its sections become bold words, its examples code."""
-    lines, is_code = [], False
+    lines = []
+    is_code = False
     for line in (inspect.getdoc(value) or "").splitlines():
         if line in ("Args:", "Returns:", "Raises:", "Attributes:", "Example:"):
             if is_code:

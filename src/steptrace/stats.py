@@ -100,7 +100,8 @@ def ratios(times: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str,
         baseline: the variant that the others are compared with.
     """
     logs = {name: {repeat: float(np.log(value)) for repeat, value in runs.items()} for name, runs in times.items()}
-    table, spread = _round_table(logs), _spread(logs)
+    table = _round_table(logs)
+    spread = _spread(logs)
     rows = {} if table is None or not _rounds_differ(table) else dict(zip(spread.names, table, strict=True))
     return {
         name: _unpaired(logs, spread, baseline, name)
@@ -212,7 +213,8 @@ def _unpaired(logs: Mapping[str, Mapping[int, float]], spread: _Spread, baseline
     centre = float(np.mean(list(logs[baseline].values())) - np.mean(list(logs[candidate].values())))
     if baseline not in spread.names or candidate not in spread.names:
         return Ratio(float(np.exp(centre)), None, None, None, paired=False)
-    variances, dfs = spread.variances, spread.dfs
+    variances = spread.variances
+    dfs = spread.dfs
     is_compared = np.array([name in (baseline, candidate) for name in spread.names])
     weights = is_compared / (dfs + 1)
     low, high = _interval(centre, float(weights @ variances), _welch_df(weights, variances, dfs))

@@ -46,7 +46,8 @@ def test_the_copy_is_the_trace_and_its_counters(tmp_path: Path, form: str) -> No
         builder.write(path)
     copy, counters, others = _augmented(tmp_path, path)
     assert others == json.loads(json.dumps(builder.events))
-    ours, theirs = read_trace(copy), read_trace(path)
+    ours = read_trace(copy)
+    theirs = read_trace(path)
     for name in TABLES:
         pd.testing.assert_frame_equal(getattr(ours, name), getattr(theirs, name))
     assert ours.meta.base_ns == theirs.meta.base_ns

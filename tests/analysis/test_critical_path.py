@@ -237,7 +237,8 @@ class _Slow:
         self.k = trace.kernels.assign(end=trace.kernels["ts"] + trace.kernels["dur"]).to_dict("records")
         self.syncs = [s | {"end": s["ts"] + s["dur"]} for s in trace.syncs.to_dict("records")]
         for row, k in enumerate(self.k):
-            k["row"], k["queue"] = row, (k["device"], k["stream"])
+            k["row"] = row
+            k["queue"] = (k["device"], k["stream"])
             k["call"] = None
             if k["launch"] is not None and k["launch"] == k["launch"] and calls[int(k["launch"])]["ts"] <= k["ts"]:
                 k["call"] = calls[int(k["launch"])]["ts"]
@@ -276,7 +277,8 @@ class _Slow:
         points = {self.t0, self.h1}
         edges: list[tuple[Any, Any, dict[str, Any]]] = []
         for k in inside:
-            node, row = ("start", k["row"]), k["row"]
+            node = ("start", k["row"])
+            row = k["row"]
             edges.append((node, ("end", row), {"at": k["ts"], "priority": 0, "kind": k["kind"]}))
             edges.append((("end", row), "last", {"at": k["end"], "priority": 5, "kind": "queue"}))
             follows = k["before"] is not None and k["before"]["row"] in rows and k["ts"] - k["before"]["end"] < 30_000

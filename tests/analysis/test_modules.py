@@ -26,7 +26,8 @@ def two_layers() -> TraceBuilder:
 
 def test_layers_of_one_class_in_one_place_are_one_row_with_the_longest_and_the_shortest() -> None:
     found = by_path(two_layers().trace())
-    net, layers = found["Net"], found["Net / Linear"]
+    net = found["Net"]
+    layers = found["Net / Linear"]
     assert (net.modules, net.calls, net.device_ns, net.parent) == (1, 1, 12_000, None)
     assert (layers.modules, layers.calls, layers.device_ns, layers.parent) == (2, 2, 12_000, "Net")
     assert (layers.largest, layers.largest_ns, layers.smallest_ns) == ("Linear_1", 7_000, 5_000)

@@ -68,7 +68,8 @@ def test_brute_force(starts: list[tuple[int, int, int]], clock: int) -> None:
     matched, waits = ranks.matched_collectives(traces)
     validate(matched, ranks.MatchedCollective)
     validate(waits, RankWait)
-    caused, delay = [0, 0, 0], [0, 0, 0]
+    caused = [0, 0, 0]
+    delay = [0, 0, 0]
     for each in starts:
         last = each.index(max(each))
         caused[last] += sum(max(each) - start for start in each) * 1000

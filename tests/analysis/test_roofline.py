@@ -104,7 +104,8 @@ def test_flop_per_second_are_not_measured_where_a_product_has_no_sizes() -> None
 
 def test_attention_counts_by_the_operator_that_launches_it() -> None:
     """`_flash_attention_forward` has its heads behind the sequence."""
-    types, sizes = '["c10::Half", "c10::Half", "c10::Half"]', "[[2, 128, 8, 64], [2, 256, 8, 64], [2, 256, 8, 64]]"
+    types = '["c10::Half", "c10::Half", "c10::Half"]'
+    sizes = "[[2, 128, 8, 64], [2, 256, 8, 64], [2, 256, 8, 64]]"
     call = recorded_call("aten::_flash_attention_forward", types, sizes, "null")
     assert call is not None
     assert call.flop == 4 * 2 * 8 * 128 * 256 * 64
@@ -235,12 +236,14 @@ def test_a_trace_has_the_flop_of_its_convolutions() -> None:
     ["null", "[]", '["", "", "[1, 1]"]', '["", "", "[1, 1]", "none", "[1, 1]", "1"]', '["", "", "x", "1", "1", "1"]'],
 )
 def test_a_convolution_without_its_settings_has_no_flop(settings: str) -> None:
-    sizes, types = "[[8, 3, 64, 64], [16, 3, 3, 3], [], [], [], []]", '["float", "float", "", "", "", ""]'
+    sizes = "[[8, 3, 64, 64], [16, 3, 3, 3], [], [], [], []]"
+    types = '["float", "float", "", "", "", ""]'
     assert recorded_call("aten::cudnn_convolution", types, sizes, "null", settings) is None
 
 
 def test_operators_whose_output_does_not_follow_have_no_ideal() -> None:
-    sizes, types = "[[8, 3, 64, 64], [16, 3, 3, 3]]", '["float", "float"]'
+    sizes = "[[8, 3, 64, 64], [16, 3, 3, 3]]"
+    types = '["float", "float"]'
     assert recorded_call("aten::cudnn_convolution", types, sizes, "null") is None
     assert recorded_call("mylib::kernel", types, sizes, "null") is None
     call = recorded_call("aten::mul", types, "[[8, 3], []]", "null")

@@ -99,7 +99,8 @@ def test_the_share_of_waiting_is_that_of_all_steps() -> None:
         builder.label("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, wait * MS)
         builder.op("aten::mm", at + wait * MS, MS)
         at += length * MS
-    trace, unprofiled = builder.trace(), timed(*([20, 20, 20, 800, 20, 20, 20, 20] * 4))
+    trace = builder.trace()
+    unprofiled = timed(*([20, 20, 20, 800, 20, 20, 20, 20] * 4))
     kinds = alike(unprofiled, lengths_ns(trace))
     weighted = input_wait(trace, unprofiled, kinds)
     assert weighted.share == pytest.approx((7 * 4 + 1_200) / (7 * 40 + 1_600))

@@ -26,7 +26,8 @@ def _walk(trace: Trace) -> tuple[Counter[int], Counter[int], Counter[int]]:
     by_number = Counter[int]()
     busy = Counter[int]()
     alone = Counter[int]()
-    running, before = Counter[int](), low
+    running = Counter[int]()
+    before = low
     for at, change, stream in sorted(changes, key=lambda change: change[0]):
         now = [number for number, depth in running.items() if depth]
         by_number[len(now)] += at - before
@@ -46,7 +47,8 @@ def _walk(trace: Trace) -> tuple[Counter[int], Counter[int], Counter[int]]:
 def test_streams_at_once_are_those_of_a_walk_over_the_events(name: str) -> None:
     trace = trace_of(name)
     by_number, busy, alone = _walk(trace)
-    at_once, by_stream = streams_at_once(trace), streams(trace)
+    at_once = streams_at_once(trace)
+    by_stream = streams(trace)
     assert {row.streams: row.ns for row in at_once.itertuples() if row.ns} == by_number
     assert {row.stream: row.busy_ns for row in by_stream.itertuples()} == busy
     assert {row.stream: row.alone_ns for row in by_stream.itertuples() if row.alone_ns} == alone

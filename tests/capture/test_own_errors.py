@@ -88,7 +88,9 @@ def run(tmp_path: Path, *arguments: str) -> int:
     return main(["run", "--capture", "--out", str(tmp_path / "captures"), "--", *command])
 
 
-HOOKS, STEPS, CAPTURE = "steptrace.launch.hooks", "steptrace.engine.steps", "steptrace.launch.capture"
+HOOKS = "steptrace.launch.hooks"
+STEPS = "steptrace.engine.steps"
+CAPTURE = "steptrace.launch.capture"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def test_which_step_times_changed_and_how_sure_that_is() -> None:
     compared = change(a, b)
     assert _verdicts(compared) == {"quick": "faster", "slow": "slower", "noisy": "undecided", "once": None}
     assert compared.variants[0].ratio is not None
-    ratio, once = compared.variants[0].ratio, compared.variants[3].ratio
+    ratio = compared.variants[0].ratio
+    once = compared.variants[3].ratio
     assert ratio.value == pytest.approx(2.0)
     assert ratio.low is not None
     assert ratio.high is not None
@@ -57,7 +58,8 @@ def test_which_step_times_changed_and_how_sure_that_is() -> None:
 
 def test_means_are_compared_where_one_result_has_them() -> None:
     """In all of a series, and the step times shown are those of the ratios."""
-    uneven, even = variant("v", 10), variant("v", 12)
+    uneven = variant("v", 10)
+    even = variant("v", 12)
     for entry, times in (uneven, 2.0), (even, 1.1):
         entry["step_ms"]["mean"] = times * entry["step_ms"]["median"]
         for run in entry["runs"]:
@@ -109,7 +111,8 @@ def test_no_verdict_where_steps_are_too_uneven_for_one_and_no_ratio_where_scales
 
 def test_each_variant_without_a_verdict_has_its_reason() -> None:
     """One run on either side, uneven steps, no step time on either side: each is in exactly one note."""
-    once, failed = (1.0,), {"status": "failed", "runs": [{"repeat": 0, "status": "failed"}], "step_ms": None}
+    once = (1.0,)
+    failed = {"status": "failed", "runs": [{"repeat": 0, "status": "failed"}], "step_ms": None}
     noise = {"noise": {"iqr_over_median": 0.3}}
     a = study(
         variant("judged", 10), variant("once", 10, once, **noise), variant("uneven", 10, **noise),

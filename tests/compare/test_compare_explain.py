@@ -372,7 +372,8 @@ def test_memory_is_that_of_the_device_that_trained_in_the_run_with_the_highest_p
         run_dir = folder.add_run("base", repeat, [10.0] * 20, summary=summary)
         write_document(run_dir, fill(RunMemory, {**record, "held": {"parameters": 10}, "gradient_bytes": 7}))
     (variant,) = compared(folder.path).variants
-    traced, memory = variant.device_memory, variant.memory
+    traced = variant.device_memory
+    memory = variant.memory
     assert traced.peak_allocated_bytes == 120 * MIB
     assert traced.by_category == {"parameters": 10 * MIB, "activations": 110 * MIB}
     assert (traced.device_type, memory.batch_size, memory.gradient_bytes) == ("cpu", 8, 7)

@@ -214,7 +214,8 @@ def test_an_identical_variant_sets_the_noise_floor_and_is_no_candidate(folder: A
     folder.add_runs("again", [10.1, 9.9, 10.2], digest="d")
     folder.add_runs("a", [9.7, 9.6, 9.8])
     comparison = compare(folder.path)
-    variants, method = by_name(comparison), comparison["method"]
+    variants = by_name(comparison)
+    method = comparison["method"]
     again = variants["again"]["ratio"]
     assert method["noise_floor_source"] == "A/A pair"
     assert method["noise_floor"] == pytest.approx(max(again["high"], 1 / again["low"]) - 1)

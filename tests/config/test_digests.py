@@ -281,7 +281,8 @@ def test_the_version_of_a_package_that_the_users_code_imports_counts(tmp_path, m
     def current(*, installed=True):
         return Code(Cache(tmp_path / "cache")).digest(["mine.Loss"], roots=[tmp_path], installed=installed)
 
-    before, without = current(), current(installed=False)
+    before = current()
+    without = current(installed=False)
     real = importlib.metadata.version
     for changed in ("PyYAML", "msgspec"):
         monkeypatch.setattr(

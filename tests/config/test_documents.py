@@ -43,7 +43,8 @@ def test_the_study_of_one_s_own_is_complete(copy: Path, monkeypatch: pytest.Monk
     assert list(own_study.variants) == [("mine", "masked"), ("mine", "plain"), ("mine", "plain_bf16")]
     for study, variant in own_study.variants:
         folder = copy / "results" / study
-        config, reference = folder / variant / "config.yaml", folder / own_study.variants[study, variant].reference
+        config = folder / variant / "config.yaml"
+        reference = folder / own_study.variants[study, variant].reference
         assert check(["--config", str(config), "--reference", str(reference), "--out", str(folder / variant)]) == 0
         assert yaml.safe_load((folder / variant / EQUIVALENCE_FILE).read_text())["status"] == "same"
     sys.modules.pop("mine", None)

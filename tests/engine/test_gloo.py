@@ -21,7 +21,8 @@ class GlooThread(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.works, self.ends = threading.Event(), threading.Event()
+        self.works = threading.Event()
+        self.ends = threading.Event()
         self.computes_for_s = 0.0
         self.finished_at: float | None = None
 

@@ -62,7 +62,9 @@ def test_a_window_waits_for_the_next_step_of_a_kind(over, window, wait):
 
 
 #: As many operators as steps run that are usual, have a validation, or a rollout.
-USUAL, VALIDATION, ROLLOUT = 40, 400, 9000
+USUAL = 40
+VALIDATION = 400
+ROLLOUT = 9000
 TIMES = {USUAL: 10, VALIDATION: 15, ROLLOUT: 900}
 
 

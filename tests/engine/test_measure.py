@@ -20,7 +20,8 @@ def plain_step(number: int) -> Step:
 
 def go_through(measurement: Measurement, make_step=plain_step) -> int:
     """Take steps until the phases end; return how many there were."""
-    phases, number = measurement.phases(), 0
+    phases = measurement.phases()
+    number = 0
     next(phases)
     if measurement._session.joined:
         measurement.begin()
@@ -86,7 +87,8 @@ def test_a_phase_ends_when_its_time_is_over(tmp_path, at_most_s, warmup, timed):
 
 def slow_steps(monkeypatch, seconds: float) -> None:
     """Each step takes so many seconds by the host's clock, from the second on; the first takes ten."""
-    now, begun = [0.0], [0]
+    now = [0.0]
+    begun = [0]
     monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
     original = Measurement._next
 
@@ -169,7 +171,8 @@ def test_a_program_that_ends_early_leaves_what_was_timed(tmp_path):
 
 def test_the_profiled_window_takes_one_of_the_long_steps_that_come_regularly(tmp_path, monkeypatch):
     """Every fifth step takes 600 ms, the others 20; one of each is watched for its lines."""
-    now, skipped = [0], []
+    now = [0]
+    skipped = []
     monkeypatch.setattr(Clock, "now", lambda _: now[0])
 
     def make_step(number):

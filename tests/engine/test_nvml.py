@@ -135,7 +135,8 @@ def test_a_gpu_that_is_lost_midway_leaves_notes_and_the_run_goes_on(fake_gpu, mo
 
 @pytest.mark.usefixtures("fake_gpu")
 def test_a_library_that_hangs_does_not_hold_the_run(monkeypatch):
-    asked, end = threading.Event(), threading.Event()
+    asked = threading.Event()
+    end = threading.Event()
 
     def hangs(_):
         asked.set()

@@ -21,7 +21,8 @@ def watched(tmp_path: Path, body: str, before: str = "", more: int = 0) -> StepC
     file = tmp_path / "training.py"
     loop = f"for step in range(100):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
     file.write_text(f"{textwrap.dedent(before)}\n{loop}")
-    counters, ended = StepCounters(), []
+    counters = StepCounters()
+    ended = []
 
     def end() -> None:
         ended.append(None)
@@ -239,7 +240,9 @@ def test_variables_of_a_watched_function_are_freed_as_without_the_watch() -> Non
     class Activations:
         pass
 
-    counters, made, alive = StepCounters(), [], []
+    counters = StepCounters()
+    made = []
+    alive = []
     counters.watch()
     for step in range(2 + LEAST_STEPS):
         if step % 7 == 0:
@@ -254,7 +257,8 @@ def test_variables_of_a_watched_function_are_freed_as_without_the_watch() -> Non
 
 
 def test_variables_that_a_watched_function_has_asked_for_stay() -> None:
-    counters, epochs = StepCounters(), 5
+    counters = StepCounters()
+    epochs = 5
     counters.watch()
     settings = locals()
     for step in range(epochs):

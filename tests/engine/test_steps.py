@@ -45,7 +45,8 @@ class Program:
 
 
 def test_a_step_is_a_call_of_the_optimizer_with_what_led_to_it() -> None:
-    program, optimizer = Program(), Optimizer()
+    program = Program()
+    optimizer = Optimizer()
     for _ in range(3):
         program.finder.batch_loaded(10, 4)
         program.finder.batch_loaded(5, 4)
@@ -106,7 +107,9 @@ def test_an_optimizer_that_hardly_ever_steps_is_no_measure_of_a_step() -> None:
 
 
 def test_an_optimizer_inside_another_one_ends_no_step() -> None:
-    program, outer, inner = Program(), Optimizer(), Optimizer()
+    program = Program()
+    outer = Optimizer()
+    inner = Optimizer()
     for _ in range(2):
         program.backward()
         program.finder.optimizer_begins()
@@ -118,7 +121,8 @@ def test_an_optimizer_inside_another_one_ends_no_step() -> None:
 
 
 def test_a_skipped_step_is_a_step_with_the_loss_before_it_was_scaled() -> None:
-    program, optimizer = Program(), Optimizer()
+    program = Program()
+    optimizer = Optimizer()
     program.finder.loss_scaled("unscaled")
     program.backward()
     program.finder.optimizer_stepped(optimizer, skipped=True)
@@ -127,7 +131,8 @@ def test_a_skipped_step_is_a_step_with_the_loss_before_it_was_scaled() -> None:
 
 def test_optimizers_are_counted_where_the_program_says_its_steps_too() -> None:
     program = Program()
-    critic, generator = program.optimizers["1"], program.optimizers["2"]
+    critic = program.optimizers["1"]
+    generator = program.optimizers["2"]
     program.do("b1m" + 3 * "b12m" + "b")
     program.finder.optimizer_stepped(critic, skipped=True)
     program.finder.step_marked()
@@ -137,7 +142,8 @@ def test_optimizers_are_counted_where_the_program_says_its_steps_too() -> None:
 
 
 def test_a_program_that_makes_a_new_optimizer_each_step_is_no_endless_beginning() -> None:
-    program, optimizers = Program(), [Optimizer() for _ in range(50)]
+    program = Program()
+    optimizers = [Optimizer() for _ in range(50)]
     for optimizer in optimizers:
         program.backward()
         program.update(optimizer)

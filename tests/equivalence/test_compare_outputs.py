@@ -48,7 +48,8 @@ def test_the_first_loss_is_held(change: float, status: str) -> None:
 
 
 def test_the_first_gradient_is_held_in_float32_alone() -> None:
-    own, coarse = outputs(), outputs("bfloat16")
+    own = outputs()
+    coarse = outputs("bfloat16")
     for step in (own[0], coarse[0]):
         step["gradients"][0]["projections"] = [2.1, -2.1] * 4
     result = verdict(own, outputs())
@@ -89,7 +90,8 @@ def test_a_later_step_without_one_loss_is_left_out() -> None:
 def test_what_cannot_be_compared_is_no_silent_same(
     change: dict[str, Any], of_baseline: dict[str, Any], why: dict[str, Any]
 ) -> None:
-    own, baseline = outputs(), outputs()
+    own = outputs()
+    baseline = outputs()
     own[0] |= change
     baseline[0] |= of_baseline
     result = verdict(own, baseline)
@@ -107,7 +109,8 @@ def test_each_reason_has_words(code: NotComparableCode) -> None:
 
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_a_gradient_of_any_optimizer_that_is_no_number_differs(wrong: int) -> None:
-    own, reference = outputs(), outputs()
+    own = outputs()
+    reference = outputs()
     for step in (own[0], reference[0]):
         step["gradients"] = [copy.deepcopy(step["gradients"][0]) for _ in range(2)]
     own[0]["gradients"][wrong]["projections"][0] = float("nan")

@@ -256,7 +256,8 @@ def test_a_model_whose_predictions_cannot_be_compared_is_refused(compare, model,
 
 
 def test_a_reference_with_other_parameters_is_refused(make_config):
-    config, reference = make_config(), make_config({**REFERENCE, "model.hidden": 3})
+    config = make_config()
+    reference = make_config({**REFERENCE, "model.hidden": 3})
     with pytest.raises(TrainError, match="do not fit the reference's model"):
         compare_on(config, reference, *next(cases_of(config)))
 
@@ -306,7 +307,8 @@ def test_the_reported_case_is_the_one_nearest_to_its_tolerance():
 
 
 def test_the_command_writes_the_verdict(write_config, tmp_path, capsys, monkeypatch):
-    config, reference = write_config(), write_config(REFERENCE, name="reference.yaml")
+    config = write_config()
+    reference = write_config(REFERENCE, name="reference.yaml")
     arguments = ["--config", str(config), "--reference", str(reference), "--out", str(tmp_path / "equivalence")]
     monkeypatch.setattr(sys, "argv", ["equivalence.py", *arguments])
     with pytest.raises(SystemExit) as stopped:

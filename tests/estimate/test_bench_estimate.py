@@ -133,7 +133,8 @@ def test_steps_tell_the_shares_of_their_classes(derive):
         ideal = chance.uniform(1e-3, 1e-1, 2)
         kinds = [("reduction", "none"), ("pooling", "none")]
         seconds = float(ideal[0] / 0.5 + ideal[1] / 1.0)
-        zeros, ones = np.zeros(2), np.ones(2)
+        zeros = np.zeros(2)
+        ones = np.ones(2)
         steps.append(derive.Step(f"model {number}", "train", seconds, [], kinds, ones, zeros, zeros, ideal))
     found, left = derive.fit_steps(steps, {})
     assert found["reduction", "none"].memory == pytest.approx(0.5, rel=0.1)
@@ -145,7 +146,8 @@ def test_both_layouts_of_a_model_say_more_of_their_difference(derive):
     """A class in one layout alone, in models whose common error hides it."""
     chance = np.random.default_rng(1)
     steps = []
-    zeros, ones = np.zeros(2), np.ones(2)
+    zeros = np.zeros(2)
+    ones = np.ones(2)
     for number in range(30):
         common = float(np.exp(0.3 * chance.standard_normal()))
         for layout, ideal in (("nchw", np.array([0.1, 0.02])), ("nhwc", np.array([0.1, 0.0]))):
@@ -160,7 +162,9 @@ def test_both_layouts_of_a_model_say_more_of_their_difference(derive):
 
 def test_the_slopes_of_a_fit_are_those_of_its_residuals(derive):
     """The fit's errors follow from its slopes, so a wrong slope shows in them: steps of one class are an average."""
-    ideal, ones, zeros = np.array([1e-2]), np.ones(1), np.zeros(1)
+    ideal = np.array([1e-2])
+    ones = np.ones(1)
+    zeros = np.zeros(1)
     for count in (4, 16):
         steps = [
             derive.Step(f"model {n}", "train", 0.02, [], [("reduction", "none")], ones, zeros, zeros, ideal)
@@ -172,7 +176,8 @@ def test_the_slopes_of_a_fit_are_those_of_its_residuals(derive):
 
 def test_writing_a_cache_is_taken_apart_from_attention(derive):
     """Attention as vLLM is measured: short sequences with many heads of keys are mostly the cache."""
-    gpu, writes = derive.SHEETS["a100_sxm"], derive.CacheWrites(0.7, 4.0)
+    gpu = derive.SHEETS["a100_sxm"]
+    writes = derive.CacheWrites(0.7, 4.0)
     kernels = []
     for heads, keys_heads, length in [(h, k, n) for h in (8, 32) for k in (1, 8, 32) for n in (512, 1024, 4096, 8192)]:
         for batch in (1, 2, 4, 8):

@@ -77,7 +77,8 @@ def test_small_kernels_are_limited_by_launches():
 def test_one_sync_at_a_step_s_end_adds_only_what_is_still_queued():
     """Of many long kernels nearly all are still queued then, of short ones hardly any."""
     for one in (add(64, calls=1000), product(4096, calls=200)):
-        plain, synced = estimate([one], "H100"), estimate([one], "H100", syncs=1)
+        plain = estimate([one], "H100")
+        synced = estimate([one], "H100", syncs=1)
         for end in (0, 1):
             assert plain.step_ms[end] <= synced.step_ms[end] <= 1.02 * plain.step_ms[end] + 0.05
 
@@ -164,7 +165,8 @@ def test_channels_last_is_a_class_of_its_own_on_tensor_cores():
 
 
 def test_few_channels_are_computed_as_a_whole_tile():
-    images, weight = tensor(8, 16, 40, 40), tensor(8, 16, 3, 3)
+    images = tensor(8, 16, 40, 40)
+    weight = tensor(8, 16, 3, 3)
     forward, backward = (convolution(images, weight, backward=backward) for backward in (False, True))
     assert computed_flop(forward) == forward.flop * 32 / 8
     assert computed_flop(backward) == backward.flop * (32 / 16 + 32 / 8) / 2
@@ -173,7 +175,9 @@ def test_few_channels_are_computed_as_a_whole_tile():
 
 
 def test_convolutions_are_in_tf32_unless_the_program_switches_it_off():
-    given, weight, made = tensor(64, 256, 56, 56), tensor(256, 256, 3, 3), tensor(64, 256, 54, 54)
+    given = tensor(64, 256, 56, 56)
+    weight = tensor(256, 256, 3, 3)
+    made = tensor(64, 256, 54, 54)
     of_products = call("aten.convolution.default", [given, weight], [made], flop=2 * 64 * 54 * 54 * 256 * 256 * 9)
     allowed, not_allowed = (estimate([of_products], "H100", tf32_convolutions=tf32) for tf32 in (True, False))
     assert not_allowed.gpu_ms[0] > 1.5 * allowed.gpu_ms[0]
@@ -267,7 +271,8 @@ def test_a_declared_cost_stands_in_for_all_that_is_assumed():
 def test_collectives_are_launched_but_in_no_time_of_the_gpu():
     """However large: how long they take depends on the link and on other ranks."""
     reduces = call("c10d.allreduce_.default", [tensor(10**9)], [tensor(10**9)])
-    alone, of_rank = estimate([product(4096)], "H100"), estimate([product(4096), reduces], "H100")
+    alone = estimate([product(4096)], "H100")
+    of_rank = estimate([product(4096), reduces], "H100")
     assert (of_rank.gpu_ms, of_rank.covered_pct, of_rank.not_estimated) == (alone.gpu_ms, 100, ())
     assert of_rank.launches > alone.launches
 
@@ -410,7 +415,8 @@ def test_launches_depend_on_sizes_and_types(name, inputs, outputs, expected):
 
 
 def test_one_value_of_each_row_of_many_classes_leaves_a_step_its_estimate():
-    scores, labels = tensor(8192, 50257), tensor(8192, 1, dtype="int64")
+    scores = tensor(8192, 50257)
+    labels = tensor(8192, 1, dtype="int64")
     picked = call("aten.gather.default", [scores, labels], [tensor(8192, 1)])
     loss = call("aten.nll_loss_forward.default", [scores, tensor(8192, dtype="int64")], [tensor(), tensor()])
     estimated = estimate([product(1024), picked, loss], "H100")
@@ -419,7 +425,9 @@ def test_one_value_of_each_row_of_many_classes_leaves_a_step_its_estimate():
 
 
 def test_of_a_table_the_rows_that_are_looked_up_are_moved_and_of_a_sparse_tensor_indices_and_values():
-    table, rows, vectors = tensor(10**6, 128), tensor(8, dtype="int64"), tensor(8, 128)
+    table = tensor(10**6, 128)
+    rows = tensor(8, dtype="int64")
+    vectors = tensor(8, 128)
     assert moved_bytes(call("aten.embedding.default", [table, rows], [vectors])) == 8 * 8 + 2 * 4 * 8 * 128
     gradient = sparse((10**6, 128), vectors)
     assert moved_bytes(call("aten.mul.Tensor", gradient, gradient)) == 2 * (8 * 8 + 4 * 8 * 128)
@@ -523,7 +531,8 @@ def test_a_file_in_the_working_directory_adds_a_gpu(tmp_path, monkeypatch):
 
 
 def test_the_gpu_work_that_a_variant_saves_is_told_by_class():
-    shared, gone = product(2048), add(10**8)
+    shared = product(2048)
+    gone = add(10**8)
     followed = {"base": FollowedStep([shared, gone]), "less": FollowedStep([shared])}
     found = estimate_variants(followed, dict.fromkeys(followed, "base"), gpu_named("H100"))["less"].difference
     (saving,) = found.gpu_classes
@@ -544,7 +553,8 @@ def test_variants_share_their_draws_so_that_their_difference_is_sure_where_their
     shared = [product(4096 + 64 * index) for index in range(10)]
     followed = {"base": FollowedStep([*shared, add(10**8)]), "less": FollowedStep(shared)}
     found = estimate_variants(followed, dict.fromkeys(followed, "base"), gpu_named("H100"))
-    base, less = found["base"], found["less"]
+    base = found["base"]
+    less = found["less"]
     assert base.step_ms[0] < less.step_ms[1]
     assert base.difference is None
     assert less.difference.is_faster
@@ -598,7 +608,8 @@ def test_no_step_is_refused_for_want_of_a_rule_of_losses_and_masks(name):
 
 
 def test_a_batch_norm_in_evaluation_reads_its_images_once():
-    images, weights = tensor(64, 64, 56, 56), [tensor(64)] * 4
+    images = tensor(64, 64, 56, 56)
+    weights = [tensor(64)] * 4
     in_training, in_evaluation = (
         kernels_of(
             call("aten.native_batch_norm.default", [images, *weights], [images], arguments={"training": training})
@@ -698,7 +709,8 @@ def test_a_class_that_varies_with_the_library_s_version_has_a_wide_band_and_says
 
 
 def test_the_parts_of_a_difference_add_up_to_it_and_say_what_syncs_and_launches_add():
-    shared, gone = product(2048), add(10**8)
+    shared = product(2048)
+    gone = add(10**8)
     calls = [shared, gone, *[add(8)] * 50]
     with_syncs = FollowedStep(calls, queue=[0, SYNC, 1, SYNC, *range(2, 52), SYNC], syncs=3)
     followed = {"base": with_syncs, "less": FollowedStep([shared], queue=[0])}

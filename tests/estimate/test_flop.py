@@ -33,7 +33,9 @@ def test_formulas_are_those_of_torch(name, program, inputs):
 
 @pytest.mark.parametrize("kind", ["flash", "efficient"])
 def test_attention_is_as_torch_counts_it(kind):
-    query, key, value = (2, 3, 16, 8), (2, 3, 20, 8), (2, 3, 20, 12)
+    query = (2, 3, 16, 8)
+    key = (2, 3, 20, 8)
+    value = (2, 3, 20, 12)
     name = f"_scaled_dot_product_{kind}_attention"
     forward, backward = (flop_registry[getattr(torch.ops.aten, one)] for one in (name, f"{name}_backward"))
     output = torch.empty(2, 3, 16, 12)

@@ -85,7 +85,9 @@ def conv(images: TensorSpec, weight: TensorSpec, made: TensorSpec, *, bias: bool
 
 @pytest.mark.parametrize(("backward", "kind", "moved"), [(False, "strided elementwise", 2), (True, "reduction", 1)])
 def test_a_convolution_s_bias_is_added_as_a_repeated_tensor_and_its_gradient_is_a_sum(backward, kind, moved):
-    images, weight, made = tensor(64, 64, 64, 64), tensor(128, 64, 3, 3), tensor(64, 128, 64, 64)
+    images = tensor(64, 64, 64, 64)
+    weight = tensor(128, 64, 3, 3)
+    made = tensor(64, 128, 64, 64)
     beside = {
         bias: [
             one
@@ -148,7 +150,9 @@ def _convolved(channels: int, weight: tuple[int, ...], *, last: bool = True, bac
         strides = (16 * 16 * count, 1, 16 * count, count) if last else (256 * count, 256, 16, 1)
         return TensorSpec(shape=(8, count, 16, 16), strides=strides, dtype="float16")
 
-    kernel, source, result = tensor(*weight), images(channels), images(weight[0])
+    kernel = tensor(*weight)
+    source = images(channels)
+    result = images(weight[0])
     if backward:
         return call("convolution_backward", [result, source, kernel], [source, kernel])
     return call("convolution", [source, kernel], [result])
@@ -224,7 +228,8 @@ def test_classes_of_one_layout_have_constants_everywhere():
 
 @pytest.mark.parametrize(("gpu", "format_"), [("T4", "32"), ("V100", "32"), ("A100-40", "tf32"), ("L4", "tf32")])
 def test_tf32_is_float32_on_a_gpu_without_it(gpu, format_):
-    images, weight = tensor(8, 64, 16, 16, dtype="float32"), tensor(64, 64, 3, 3, dtype="float32")
+    images = tensor(8, 64, 16, 16, dtype="float32")
+    weight = tensor(64, 64, 3, 3, dtype="float32")
     (kernel,) = kernels_of(replace(call("convolution", [images, weight], [images]), flop=10**9), tf32=True)
     assert on_gpu(kernel, gpu_named(gpu)).format == format_
     assert on_gpu(kernel, gpu_named(gpu)).kind.startswith("convolution")
@@ -244,7 +249,8 @@ def test_tf32_is_float32_on_a_gpu_without_it(gpu, format_):
 def test_in_float32_a_convolution_has_winograd_s_form_or_is_a_product(size, stride, dilation, kind, *, backward):
     shapes = ((8, 64, 28, 28), (96, 64, size, size), (8, 96, 28 // stride, 28 // stride))
     images, weight, made = (tensor(*shape, dtype="float32") for shape in shapes)
-    places, terms = 8 * (28 // stride) ** 2, 64 * size**2
+    places = 8 * (28 // stride) ** 2
+    terms = 64 * size**2
     inputs, outputs = ([made, images, weight], [images, weight]) if backward else ([images, weight], [made])
     name = "convolution_backward" if backward else "convolution"
     of_call = call(name, inputs, outputs, flop=2 * places * terms * 96)
@@ -339,11 +345,9 @@ def test_what_is_written_in_place_moves_the_elements_that_it_changes(name, input
 
 @pytest.mark.parametrize("name", ["_embedding_bag", "_embedding_bag_forward_only"])
 def test_a_bag_of_embeddings_reads_the_rows_that_it_adds_up(name):
-    table, rows, result = (
-        tensor(10**6, 128, dtype="float32"),
-        tensor(640, dtype="int64"),
-        tensor(64, 128, dtype="float32"),
-    )
+    table = tensor(10**6, 128, dtype="float32")
+    rows = tensor(640, dtype="int64")
+    result = tensor(64, 128, dtype="float32")
     (kernel,) = kernels_of(call(name, [table, rows], [result]))
     assert kernel.kind == "lookup"
     assert kernel.bytes == 640 * 128 * 4 + 640 * 8 + 64 * 128 * 4
@@ -362,7 +366,8 @@ def test_a_loss_s_gradient_is_filled_and_its_scores_are_not_read(name, scores, l
 
 
 def test_a_copy_of_a_broadcast_gradient_is_written_in_full():
-    images, weight = tensor(64, 64, 64, 64), tensor(128, 64, 3, 3)
+    images = tensor(64, 64, 64, 64)
+    weight = tensor(128, 64, 3, 3)
     of_sum = tensor(64, 128, 64, 64, strides=(0, 0, 0, 0))
     copies = [
         one
@@ -379,7 +384,8 @@ def test_a_tensor_of_another_s_shape_is_written_alone(name):
 
 
 def test_a_loss_of_pixels_reads_one_score_for_each():
-    scores, labels = tensor(8, 19, 512, 512, dtype="float32"), tensor(8, 512, 512, dtype="int64")
+    scores = tensor(8, 19, 512, 512, dtype="float32")
+    labels = tensor(8, 512, 512, dtype="int64")
     (kernel,) = kernels_of(call("nll_loss2d_forward", [scores, labels], [tensor(dtype="float32")]))
     assert kernel.bytes < 1.1 * 8 * math.prod(labels.shape)
 
@@ -394,7 +400,9 @@ def test_products_of_complex_numbers_multiply_four_times():
 
 
 def test_products_of_whole_numbers_are_faster_than_those_in_16_bit_and_not_tested():
-    a, b, made = tensor(4096, 4096, dtype="int8"), tensor(4096, 4096, dtype="int8"), tensor(4096, 4096, dtype="int32")
+    a = tensor(4096, 4096, dtype="int8")
+    b = tensor(4096, 4096, dtype="int8")
+    made = tensor(4096, 4096, dtype="int32")
     (kernel,) = kernels_of(call("_int_mm", [a, b], [made], flop=2 * 4096**3))
     assert (kernel.kind, kernel.format) == ("product", "int8")
     for name in ("A100-80", "H100", "T4"):

@@ -117,7 +117,8 @@ PUBLISHED = [
 def test_a_published_step_takes_longer_than_its_kernels_at_the_data_sheet(name, batch, ms, *, channels_last):
     resnet_50 = bench_module("gpu_steps").resnet_50
     models = {"resnet50": resnet_50, "mobilenetv2_100": mobilenet_v2, "resnext50_32x4d": resnext_50}
-    followed, gpu = _followed(models[name], batch, channels_last=channels_last), gpu_named("RTX-3090")
+    followed = _followed(models[name], batch, channels_last=channels_last)
+    gpu = gpu_named("RTX-3090")
     kernels = [(call.calls, kernel) for call in followed.operators for kernel in kernels_of(call)]
     ideal_ms = 1e3 * sum(calls * max(ideal_seconds(kernel, gpu)) for calls, kernel in kernels)
     assert 0.4 * ms < ideal_ms < ms

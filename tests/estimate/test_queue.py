@@ -73,7 +73,8 @@ def test_without_syncs_a_step_takes_the_longer_of_host_and_kernels() -> None:
 def test_reductions_run_beside_the_backward_pass_and_other_collectives_are_waited_for_at_once():
     reduced = Collective(operation="all_reduce", bytes=1.0)
     gathered = Collective(operation="all_gather", bytes=1.0, after_kernels=False)
-    sync, join = Sync(), Join()
+    sync = Sync()
+    join = Join()
     forward = [([gathered], False), ([0], False)]
     backward = [([1], True), ([reduced], True), ([gathered], True), ([2], True), ([sync], True)]
     after = [([], False), ([3, 4], False), ([reduced], False)]

@@ -107,7 +107,8 @@ def test_attention_by_warps_is_like_any_other_but_where_tensor_cores_are_fed_fas
         kernel = on_gpu(kernels_of(call)[0], sheet)
         return float(np.median(kernel_seconds([kernel], sheet, shipped(), alone=True)))
 
-    by_warps, fastest = "_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention"
+    by_warps = "_scaled_dot_product_flash_attention"
+    fastest = "_scaled_dot_product_cudnn_attention"
     for gpu in ("A100-80", "L40S", "RTX-4090", "T4"):
         assert seconds(by_warps, gpu) == pytest.approx(seconds(fastest, gpu), rel=0.03)
     for gpu in ("H100", "H200", "B200"):
@@ -141,7 +142,8 @@ def test_sizes_of_operators_are_those_of_their_matrices():
 
 
 def test_a_card_of_less_power_sustains_less_and_is_less_sure():
-    l40s, l4 = gpu_named("L40S"), gpu_named("L4")
+    l40s = gpu_named("L40S")
+    l4 = gpu_named("L4")
     measured, scaled = (shipped().efficiency_of("product", "16", gpu) for gpu in (l40s, l4))
     assert scaled.arithmetic < 0.8 * measured.arithmetic  # 72 W for a third of the arithmetic of 350 W
     assert scaled.spread_arithmetic > measured.spread_arithmetic
@@ -198,7 +200,8 @@ def test_attention_is_less_sure_the_further_power_takes_products_from_those_that
 
 
 def test_a_gpu_without_measurements_takes_those_of_its_family():
-    a10g, any_gpu = gpu_named("A10G"), gpu_named("MI300X")
+    a10g = gpu_named("A10G")
+    any_gpu = gpu_named("MI300X")
     of_family = shipped().efficiencies["attention", "16", "fed by warps"]
     assert shipped().efficiency_of("attention", "16", a10g).memory == of_family.memory
     assert (
@@ -209,7 +212,8 @@ def test_a_gpu_without_measurements_takes_those_of_its_family():
 
 def test_the_mean_over_many_shapes_is_the_middle_of_the_class():
     """The shares were fitted to sums over many shapes."""
-    gpu, constants = gpu_named("RTX-3090"), shipped()
+    gpu = gpu_named("RTX-3090")
+    constants = shipped()
     kernels = [Kernel(kind="convolution", arithmetic="float16", flop=1e12, shape=str(number)) for number in range(400)]
     sure = {
         key: replace(one, spread_arithmetic=0.0)

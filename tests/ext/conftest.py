@@ -59,7 +59,8 @@ def agree() -> Callable[..., None]:
     def check(
         ours: tuple[torch.Tensor, torch.Tensor], theirs: tuple[torch.Tensor, torch.Tensor], dtype: torch.dtype
     ) -> None:
-        (loss, gradient), (expected_loss, expected) = ours, theirs
+        loss, gradient = ours
+        expected_loss, expected = theirs
         limit = TOLERANCES[dtype]
         torch.testing.assert_close(loss, expected_loss, rtol=0, atol=limit.loss)
         scale = expected.abs().max().item()

@@ -69,7 +69,9 @@ def accesses(compiled):
     }
 
 
-BY_TILE, BY_BOX, BY_ELEMENT = "AccessE0E", "AccessE1E", "AccessE2E"
+BY_TILE = "AccessE0E"
+BY_BOX = "AccessE1E"
+BY_ELEMENT = "AccessE2E"
 FLOAT_BY_FLOAT = "kernelIfff"
 
 

@@ -36,7 +36,8 @@ def test_gradient_is_scaled_by_what_comes_from_above(ops, make_boxes):
 def test_a_call_takes_the_short_way_to_the_same_bits(ops, make_boxes):
     predictions, targets = make_boxes(4, 40)
     leaf = predictions.requires_grad_()
-    short, registered = ops.giou_loss(leaf, targets), torch.ops.steptrace_giou.giou_loss(leaf, targets)[0]
+    short = ops.giou_loss(leaf, targets)
+    registered = torch.ops.steptrace_giou.giou_loss(leaf, targets)[0]
     # An own node of the graph, without the one that torch wraps around a registered formula.
     assert [type(loss.grad_fn).__name__ for loss in (short, registered)] == [
         "_LossBackward",

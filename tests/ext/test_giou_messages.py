@@ -80,7 +80,8 @@ def test_the_articles_kernel_knows_float32_only(giou):
 
 def test_backward_checks_what_it_is_given(ops):
     backward = torch.ops.steptrace_giou.giou_loss_backward
-    boxes, count = torch.zeros(2, 4), torch.tensor(0)
+    boxes = torch.zeros(2, 4)
+    count = torch.tensor(0)
     assert ops.IMPLEMENTATION.path is not None
     with pytest.raises(
         RuntimeError, match=r"got grad of shape \(2,\) and dtype float32 on cpu, expected \(\) and float32 on cpu"

@@ -271,7 +271,8 @@ def test_two_syncs_of_one_line_stay_two_findings_of_the_ranks_and_of_a_variant(t
     syncs = [item.figures["site"]["op"] for item in summary.ranks.in_single_ranks if item.rule == "sync_bound"]
     assert syncs == ["aten::item", "aten::nonzero"]
     # Of a study: those of the trace of rank 0, each once, though the ranks' own name a rank.
-    trace, single = summary.traces[0], summary.ranks.in_single_ranks
+    trace = summary.traces[0]
+    single = summary.ranks.in_single_ranks
     found = _with_other_ranks(list(trace.findings), single, trace.rank)
     assert sorted(item.claim for item in found) == sorted(item.claim for item in trace.findings)
 

@@ -28,7 +28,8 @@ def study(*others: dict[str, Any], **changes: Any) -> Comparison:
 
 
 def test_a_section_is_named_where_steps_cannot_be_told_apart_and_it_can():
-    padding, fused = variant("padding", 89.4, 1.6), variant("fused", 89.0, 0.6)
+    padding = variant("padding", 89.4, 1.6)
+    fused = variant("fused", 89.0, 0.6)
     found = answer_of(study(padding, fused, alike=["padding", "fused"])).section
     assert found is not None
     assert found.section == "calc loss"

@@ -58,7 +58,8 @@ def test_products_beside_the_tensor_cores_are_a_warning():
 
 
 def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path):
-    late, even = two_ranks(tmp_path / "late", 100 * US), two_ranks(tmp_path / "even", 0)
+    late = two_ranks(tmp_path / "late", 100 * US)
+    even = two_ranks(tmp_path / "even", 0)
     (finding,) = find_in_ranks(late)
     assert (finding.rule, finding.cost_ns_per_step) == ("straggler", 100 * US)
     assert "rank 1" in finding.claim

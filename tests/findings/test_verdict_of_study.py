@@ -64,7 +64,8 @@ def test_numbers_of_samples_are_named_where_both_are_known_and_differ(samples, f
 
 def test_the_fastest_variant_is_named_with_its_interval_and_its_change():
     comparison = study(variant("fast", 1.5, "faster"), variant("fastest", 2.0, "faster"))
-    verdict, answer = verdict_of(comparison), answer_of(comparison)
+    verdict = verdict_of(comparison)
+    answer = answer_of(comparison)
     assert (answer.outcome, answer.use, verdict.use, verdict.tone) == ("faster", "fastest", "fastest", "good")
     assert answer.chosen is not None
     assert (answer.chosen.name, [row.name for row in answer.faster]) == ("fastest", ["fast"])
@@ -75,7 +76,8 @@ def test_the_fastest_variant_is_named_with_its_interval_and_its_change():
 
 
 def test_of_variants_that_are_alike_the_simplest_is_named_first():
-    many, few = variant("many", 1.6, "faster", overrides=["loss=a", "data=b"]), variant("few", 1.5, "faster")
+    many = variant("many", 1.6, "faster", overrides=["loss=a", "data=b"])
+    few = variant("few", 1.5, "faster")
     answer = answer_of(study(many, few, alike=["few", "many"]))
     assert (answer.use, [row.name for row in answer.alike]) == ("few", ["many"])
 
@@ -136,7 +138,8 @@ def test_medians_that_differ_without_a_verdict_are_reported_with_the_runs_that_d
     near = variant("even", 1.05, "undecided", **two)
     method = {"confidence": 0.95, "noise_floor": 0.01, "candidates": 4}
     comparison = study(variants=[BASE | two, *apart, near], method=method, scale="gpu", study="loss")
-    answer, verdict = answer_of(comparison), verdict_of(comparison)
+    answer = answer_of(comparison)
+    verdict = verdict_of(comparison)
     assert (answer.outcome, answer.use, answer.tone) == ("unconfirmed", None, "neutral")
     assert [row.name for row in answer.unconfirmed] == ["wide", "near", "next"]
     assert [row.name for row in answer.undecided] == ["even"]
@@ -220,7 +223,8 @@ def test_the_part_by_which_a_variant_is_faster_most_is_the_reason(parts, words):
         parts_ns = {name: round((10 + change) * 2e6) for name, change in changes.items()}
         return {"trace": {"overview": {"kind": "gpu", "steps": 2, "parts_ns": parts_ns}}}
 
-    base, fast = BASE | profiled(dict.fromkeys(parts, 0)), variant("fast", 1.25, "faster", **profiled(parts))
+    base = BASE | profiled(dict.fromkeys(parts, 0))
+    fast = variant("fast", 1.25, "faster", **profiled(parts))
     verdict = verdict_of(study(variants=[base, fast]))  # 20 ms and 16 ms
     assert (verdict.reason == "") == (words is None)
     assert (words or "") in verdict.reason

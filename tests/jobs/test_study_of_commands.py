@@ -111,7 +111,8 @@ def test_a_matrix_may_name_the_folder(planned: Callable[..., Plan]) -> None:
 
 
 def test_an_edit_runs_a_program_again_if_it_executes_the_file(planned: Callable[..., Plan], folder: Path) -> None:
-    repository, before = folder / "repository", digests(planned())
+    repository = folder / "repository"
+    before = digests(planned())
     for name, text in {
         "train.py": TRAIN + "# a comment\n", "NOTES.md": "tried", "unused.py": "value = 1\n", "other.yaml": "rate: 1\n",
     }.items():  # fmt: skip

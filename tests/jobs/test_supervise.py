@@ -143,7 +143,8 @@ def test_a_command_that_does_not_exist(out):
 
 
 def test_a_run_that_takes_too_long_is_stopped_with_all_that_it_started_and_keeps_its_stack(out, tmp_path):
-    program, left = tmp_path / "train.py", tmp_path / "left.txt"
+    program = tmp_path / "train.py"
+    left = tmp_path / "left.txt"
     program.write_text(
         "import faulthandler, signal, subprocess, time\n"
         "from pathlib import Path\n"

@@ -98,7 +98,8 @@ def trained(write_config: Callable[..., Path], tmp_path: Path, forked_programs: 
 @pytest.fixture(autouse=True)
 def process_settings_restored() -> Any:
     """A run sets the thread count and TF32 for its process; the next test starts from PyTorch's own."""
-    threads, tf32 = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    threads = torch.get_num_threads()
+    tf32 = torch.backends.cudnn.allow_tf32
     matmul = torch.get_float32_matmul_precision()
     yield
     torch.set_num_threads(threads)

@@ -60,7 +60,8 @@ def run_ranks(out, config):
 
 def test_the_model_is_gone_before_its_group_ends(write_config, monkeypatch):
     """Else the group's destructor runs with Python's lock, which can wait for ever (`process_group`)."""
-    models, alive = [], []
+    models = []
+    alive = []
 
     @contextmanager
     def watched(*given):
@@ -113,7 +114,8 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     assert [trace.rank for trace in summary.traces] == [0, 1]
     for trace in summary.traces:
         assert trace.all_reduce.source == "host"
-        steps, size = trace.quality.steps, trace.all_reduce.bytes
+        steps = trace.quality.steps
+        size = trace.all_reduce.bytes
         assert trace.all_reduce.count == steps * len(measured.bucket_bytes)
         assert size == steps * measured.parameter_bytes or (cut_off and size is None)
         # How much is hidden is chance: it may be all of it on a busy machine.

@@ -87,7 +87,8 @@ def test_a_step_that_begins_and_ends_inside_labels_has_them_at_both_ends():
 
 
 def test_a_loss_that_is_made_of_other_operators_under_a_mode_is_one_with_its_backward_pass():
-    scores, targets = torch.randn(6, 2, 5, requires_grad=True), torch.ones(2, 3, dtype=torch.long)
+    scores = torch.randn(6, 2, 5, requires_grad=True)
+    targets = torch.ones(2, 3, dtype=torch.long)
     lengths = torch.tensor([6, 6]), torch.tensor([3, 3])
     with OpLineRecorder() as recorder:
         loss = F.ctc_loss(scores, targets, *lengths)

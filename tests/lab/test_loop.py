@@ -55,7 +55,9 @@ def test_forward_runs_in_the_config_s_precision_and_training_goes_on(make_config
 
 
 def test_the_loss_is_read_in_every_nth_step_and_labelled():
-    reader, labels, read = LossReader(every=3), [], []
+    reader = LossReader(every=3)
+    labels = []
+    read = []
 
     @contextmanager
     def section(label):

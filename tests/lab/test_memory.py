@@ -112,7 +112,8 @@ def test_of_a_tensor_that_wraps_another_the_memory_is_that_of_the_other() -> Non
 
 
 def test_the_modules_are_those_with_a_trained_parameter_and_all_around_them() -> None:
-    model, other = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(3, 4)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    other = nn.Linear(3, 4)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1), SimpleNamespace()]
     assert {id(module) for module in modules_of(optimizers)} == {id(model), id(model[0])}
     assert id(other) not in {id(module) for module in modules_of(optimizers)}

@@ -41,7 +41,8 @@ class Loss(IgnoreIndexLoss):
 
 def test_channels_last_orders_the_weights_and_the_images_and_changes_no_answer():
     torch.manual_seed(0)
-    model, image = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), torch.randn(2, 3, 6, 6)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    image = torch.randn(2, 3, 6, 6)
     expected = model(image)
     seen = []
     model[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -64,7 +65,8 @@ def test_by_default_nothing_is_arranged():
 
 
 def test_a_run_in_channels_last_trains_as_one_without(trained):
-    last, first = trained({"step.channels_last": True}, to="last"), trained(to="first")
+    last = trained({"step.channels_last": True}, to="last")
+    first = trained(to="first")
     assert losses(last) == pytest.approx(losses(first), rel=1e-5)
 
 

@@ -60,7 +60,8 @@ def test_repeats_beyond_those_that_explain_only_take_step_times(trained):
 
 
 def test_a_repeat_s_seed_decides_its_losses(trained, tmp_path, monkeypatch):
-    first, other = trained(to="first"), trained(to="other", repeat=1)
+    first = trained(to="first")
+    other = trained(to="other", repeat=1)
     monkeypatch.chdir(tmp_path)
     assert measure(Path("config.yaml"), Path("from/here")).status == "ok"
     assert files(Path("from/here")) == FILES
@@ -182,7 +183,8 @@ def test_unmeasured_it_trains_until_it_is_stopped(write_config):
 @pytest.mark.usefixtures("forked_programs")
 def test_as_anybody_s_program_it_is_measured_alike(trained, tmp_path):
     """`steptrace run` times the same steps with the same losses as the workflow."""
-    own, out = trained(to="own"), tmp_path / "out"
+    own = trained(to="own")
+    out = tmp_path / "out"
     options = ["--warmup", "2", "--steps", "4", "--profile", "0", "--no-predict", "--out", str(out)]
     program = [sys.executable, "-m", "steptrace.lab", str(tmp_path / "config.yaml")]
     assert cli(["run", *options, "--", *program]) == 0

@@ -29,7 +29,8 @@ class Doubled(torch.autograd.Function):
 
 
 def test_every_warning_of_a_step_counts_and_those_of_its_backward_pass():
-    counts, x = [], torch.ones(3, requires_grad=True)
+    counts = []
+    x = torch.ones(3, requires_grad=True)
     for repeats in (2, 1):
         with OpLineRecorder(), counted_warnings(counts, RESIZED):
             for _ in range(repeats):
@@ -40,7 +41,8 @@ def test_every_warning_of_a_step_counts_and_those_of_its_backward_pass():
 
 
 def test_filters_are_as_before_and_other_warnings_are_shown():
-    before, shown = list(warnings.filters), warnings.showwarning
+    before = list(warnings.filters)
+    shown = warnings.showwarning
     with pytest.warns(UserWarning, match="something else"), counted_warnings([], "wait"):
         warnings.warn("something else", stacklevel=1)
     assert (warnings.filters, warnings.showwarning) == (before, shown)

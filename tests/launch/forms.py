@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-FORM, STEPS = sys.argv[1], int(sys.argv[2]) if sys.argv[2:] and sys.argv[2].isdecimal() else 200
+FORM = sys.argv[1]
+STEPS = int(sys.argv[2]) if sys.argv[2:] and sys.argv[2].isdecimal() else 200
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(device)
@@ -41,7 +42,8 @@ def loader():
     data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
     for _ in range(STEPS):
         for inputs, targets in torch.utils.data.DataLoader(data, batch_size=16):
-            inputs, targets = inputs.to(device), targets.to(device)
+            inputs = inputs.to(device)
+            targets = targets.to(device)
             optimizer.zero_grad()
             loss = nn.functional.mse_loss(model(inputs), targets)
             loss.backward()

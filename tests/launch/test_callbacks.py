@@ -17,7 +17,8 @@ FRAMEWORK = "it is not among the test requirements: make test-frameworks"
 def test_a_log_has_the_mean_time_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([10.0, 10.5, 20.0, 21.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(seconds))
-    log, entries = StepLog(every=2), []
+    log = StepLog(every=2)
+    entries = []
     for _ in range(2):
         log.begin()
         entries.append(log.end())
@@ -31,7 +32,8 @@ def test_a_log_has_the_mean_time_of_its_steps(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_log_counts_the_syncs_of_one_step() -> None:
-    log, value = StepLog(every=3), torch.ones(3, device="cuda")
+    log = StepLog(every=3)
+    value = torch.ones(3, device="cuda")
     entries = []
     for reads in (5, 0, 2, 5, 0, 1):
         log.begin()

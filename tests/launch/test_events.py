@@ -147,7 +147,8 @@ def test_lines_of_several_processes_do_not_mix(tmp_path: Path) -> None:
     processes = [fork.Process(target=_append_many, args=(tmp_path, text)) for text in texts]
     for process in processes:
         process.start()
-    file, events = read.EventsFile(tmp_path / EVENTS), []
+    file = read.EventsFile(tmp_path / EVENTS)
+    events = []
     while any(process.is_alive() for process in processes):
         events += file.new()
     events += file.new()

@@ -33,7 +33,8 @@ def test_frameworks_are_measured_unchanged(tmp_path: Path, name: str) -> None:
     options = ["--steps", "4", "--warmup", "3", "--profile", "2", "--out", str(out), "--no-predict"]
     program = [sys.executable, str(FRAMEWORKS), name, str(tmp_path / "program")]
     assert main(["run", *options, "--", *program]) == 0
-    record, steps = read_run(out / "run0"), read_steps(out / "run0")
+    record = read_run(out / "run0")
+    steps = read_steps(out / "run0")
     assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 4, "profiled": 2}
     traces = (
         ("trace.json.gz", "trace.rank1.json.gz") if name == "lightning_that_starts_its_ranks" else ("trace.json.gz",)

@@ -41,7 +41,8 @@ def test_a_program_may_end_by_any_signal() -> None:
 
 
 def test_a_trace_without_its_record_is_kept_and_no_earlier_record_stays_beside_it(tmp_path: Path) -> None:
-    left, run = tmp_path / "left", tmp_path / "run"
+    left = tmp_path / "left"
+    run = tmp_path / "run"
     for folder, name in ((left, "trace.json.gz"), (left, "trace.rank1.json.gz"), (left, "capture.rank1.json")):
         folder.mkdir(exist_ok=True)
         (folder / name).touch()

@@ -128,7 +128,8 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(out: Path, capfd) -> None:
     options = ("--steps", "5", "--warmup", "3", "--profile", "2", "--no-predict")
     argument = os.fsdecode(b"caf\xe9")  # Latin-1 in a UTF-8 environment
     assert run(out, str(FORMS), "loader", argument, options=options) == 0
-    record, steps = read_run(out / "run0"), read_steps(out / "run0")
+    record = read_run(out / "run0")
+    steps = read_steps(out / "run0")
     assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 5, "profiled": 2}
     assert (steps["step_ns"] > 0).all()
     assert steps["loss"].notna().all()
@@ -171,12 +172,14 @@ def test_a_program_that_has_removed_its_working_directory_is_measured_as_any(tmp
 def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are_counted(
     tmp_path: Path, out: Path
 ) -> None:
-    program, out = tmp_path / "train.py", out
+    program = tmp_path / "train.py"
+    out = out
     program.write_text(HOLDS_MEMORY)
     assert run(out, str(program), options=(*SHORT, "--no-predict")) == 0
     memory = read_memory(out / "run0")
     assert memory is not None
-    moments, counts = 2 * 64, 2 * 4
+    moments = 2 * 64
+    counts = 2 * 4
     assert memory.held == {"parameters": 64 + 40, "gradients": 0, "optimizer_state": moments + counts}
     assert (memory.gradient_bytes, memory.batch_size) == (64, 2)
 
@@ -356,7 +359,8 @@ def measured(*steps_ns: int, operators: Sequence[int] = ()) -> MeasuredProgram:
 
 
 def test_long_steps_are_printed_with_their_period_and_their_share_of_the_time() -> None:
-    usual, long = 20_000_000, 600_000_000
+    usual = 20_000_000
+    long = 600_000_000
     (step, first, second, *_) = timing(measured(*([usual] * 4 + [long]) * 2))
     assert figures_in(step) == [20, 136, 5, 95, 20, 600, 10]  # median, mean, quantiles with their times, steps
     assert figures_in(first) == [8, 10, 20, 12]  # steps of all, median, share of the time

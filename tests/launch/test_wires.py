@@ -53,7 +53,8 @@ def defaults_of(kind: Any) -> dict[str, Any]:
 def test_both_sides_have_the_same_fields_of_the_same_types(struct: type[Document]) -> None:
     program = PAIRS[struct]
     assert struct.__name__ == program.__name__
-    written, read = get_type_hints(program), get_type_hints(struct, include_extras=True)
+    written = get_type_hints(program)
+    read = get_type_hints(struct, include_extras=True)
     assert list(written) == list(read)
     differ = {name for name in read if shape(read[name]) != shape(written[name])}
     assert differ == {name for owner, name in PLAIN if owner == struct.__name__}

@@ -153,7 +153,8 @@ def test_what_a_collective_gave_is_freed_once_it_was_waited_for():
 
 def test_what_a_hook_reduces_is_held_until_a_later_backward_pass_reduces():
     """A hook takes the collective's future: nobody waits for the collective itself."""
-    reduced, megabyte = [], 2**20
+    reduced = []
+    megabyte = 2**20
 
     def hook(gradient: Tensor) -> Tensor:
         reduced.append(allocator().live)

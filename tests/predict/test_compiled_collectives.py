@@ -56,7 +56,9 @@ class _Block(nn.Module):
 
     def __init__(self, communicate=lambda values: values) -> None:
         super().__init__()
-        self.wide, self.narrow, self.communicate = nn.Linear(16, 32), nn.Linear(32, 16), communicate
+        self.wide = nn.Linear(16, 32)
+        self.narrow = nn.Linear(32, 16)
+        self.communicate = communicate
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.communicate(self.narrow(self.wide(x).relu()))

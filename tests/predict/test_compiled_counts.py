@@ -85,7 +85,8 @@ def summed(given: dict[str, Tensor]) -> Tensor:
 
 
 def contents(device: str, compiled: Any) -> None:
-    run, x = compiled(summed), torch.ones(3, device=device)
+    run = compiled(summed)
+    x = torch.ones(3, device=device)
     for given in ({"a": x}, {"a": x, "b": x + 1}, {"a": x}):
         run(given)
 

@@ -170,7 +170,8 @@ def _from_object() -> Tensor:
 
 
 def _from_closure() -> Tensor:
-    layers, shift = [nn.Linear(8, 8).cuda()], cuda(8)
+    layers = [nn.Linear(8, 8).cuda()]
+    shift = cuda(8)
 
     def inner(x: Tensor) -> Tensor:
         out: Tensor = layers[0](x) + shift

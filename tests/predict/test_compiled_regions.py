@@ -57,7 +57,8 @@ def test_a_mask_in_one_graph_is_lowered() -> None:
 
 def test_jagged_tensors_are_followed_where_the_code_makes_them() -> None:
     def made() -> None:
-        layer, offsets = nn.Linear(8, 8).cuda(), torch.tensor([0, 3, 8], device="cuda")
+        layer = nn.Linear(8, 8).cuda()
+        offsets = torch.tensor([0, 3, 8], device="cuda")
 
         def mapped(values: Tensor) -> Tensor:
             jagged: Tensor = layer(torch.nested.nested_tensor_from_jagged(values, offsets))

@@ -251,7 +251,8 @@ def test_a_declared_cost_that_cannot_be_used_says_so(weigh, cost):
 
 @pytest.mark.parametrize("products", [True, False])
 def test_both_settings_of_tf32_are_known(*, products):
-    matmul, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    matmul = torch.backends.cuda.matmul
+    convolutions = torch.backends.cudnn.conv
     before = matmul.fp32_precision, convolutions.fp32_precision
     try:
         matmul.fp32_precision = "tf32" if products else "ieee"

@@ -81,7 +81,8 @@ def test_what_waits_for_the_device_ends_the_copies_before(copy: Copy, wait: Call
 
 def test_a_copy_after_the_wait_is_under_way_again() -> None:
     with predict_syncs() as syncs:
-        value, buffer = torch.ones(2, device="cuda"), torch.empty(2, pin_memory=True)
+        value = torch.ones(2, device="cuda")
+        buffer = torch.empty(2, pin_memory=True)
         for _ in range(3):
             torch.cuda.synchronize()
             buffer.copy_(value, non_blocking=True)

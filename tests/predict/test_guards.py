@@ -52,7 +52,9 @@ class _Counts(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.dropout, self.calls = nn.Linear(4, 4), nn.Dropout(), 0
+        self.layer = nn.Linear(4, 4)
+        self.dropout = nn.Dropout()
+        self.calls = 0
 
     def forward(self, x: Tensor) -> Tensor:
         return self.dropout(self.layer(x)) * self.calls
@@ -207,7 +209,7 @@ def test_a_condition_on_the_device_is_read_and_loops_and_scans_run() -> None:
         torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).sum().backward()
         assert (syncs.total, [site.file.endswith("test_guards.py") for site in syncs.sites]) == (1, [True])
         torch.testing.assert_close(x.grad.cpu(), torch.arange(4.0).cos())
-        (times, _) = while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, y * 2), (torch.zeros((), device="cuda"), x))
+        times, _ = while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, y * 2), (torch.zeros((), device="cuda"), x))
         assert int(times) == 3
         last, _ = scan(lambda a, b: (a + b, a * b), torch.zeros((), device="cuda"), x)
         assert float(last.detach()) == 6

@@ -30,7 +30,8 @@ def network(device: str) -> nn.Sequential:
 
 
 def trained(device: str) -> list[Tensor]:
-    model, values = network(device), nested(device, requires_grad=True)
+    model = network(device)
+    values = nested(device, requires_grad=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model(values).to_padded_tensor(0.0).square().sum().backward()
     optimizer.step()

@@ -166,7 +166,9 @@ class _Block(nn.Module):
 
     def __init__(self, *, reads: bool = False) -> None:
         super().__init__()
-        self.norm, self.wide, self.narrow = nn.LayerNorm(64), nn.Linear(64, 256), nn.Linear(256, 64)
+        self.norm = nn.LayerNorm(64)
+        self.wide = nn.Linear(64, 256)
+        self.narrow = nn.Linear(256, 64)
         self.reads = reads
 
     def forward(self, x: Tensor) -> Tensor:
@@ -443,7 +445,8 @@ def test_what_compiling_a_program_would_give_stands_beside_its_step_as_it_is():
             return self.block(self.chain(x))
 
     with predict_syncs(compile_modules=True) as syncs:
-        model, loss = Outer().cuda(), nn.MSELoss()
+        model = Outer().cuda()
+        loss = nn.MSELoss()
         x = torch.ones(8, 32, 64, device="cuda")
         for _ in range(2):
             syncs.reset()
@@ -535,7 +538,8 @@ def test_a_compiled_flex_attention_is_a_kernel_each_way_and_does_what_its_mask_l
         torch.compile(flex_attention)(query, query, query, block_mask=mask).sum().backward()
         prediction = Prediction.so_far(syncs)
     (code,) = prediction.compiled.codes
-    (forward,), (backward,) = code.kernels.forward, code.kernels.backward
+    (forward,) = code.kernels.forward
+    (backward,) = code.kernels.backward
     # Of 2 x 2 blocks, three are not masked.
     assert forward.flop == 3 / 4 * 4 * 2 * 256 * 256 * 16
     assert backward.flop == 2.5 * forward.flop

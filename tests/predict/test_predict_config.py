@@ -69,7 +69,9 @@ def config(loss: str = "IgnoreIndexLoss", **data: Any) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _process_as_before():
     """A prediction has a process of its own, but for these tests."""
-    path, products, convolutions = sys.path[:], torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    path = sys.path[:]
+    products = torch.get_float32_matmul_precision()
+    convolutions = torch.backends.cudnn.allow_tf32
     with torch.random.fork_rng(devices=[]):
         yield
     sys.path[:] = path
@@ -139,7 +141,8 @@ def test_of_several_ranks_one_copies_and_reduces_its_gradients(write):
             calls[call.name] += call.calls
         return calls, prediction.peak_memory_bytes or 0
 
-    alone, parameters = followed(), 6
+    alone = followed()
+    parameters = 6
     forms: list[tuple[dict[str, Any], int]] = [
         ({}, 2 * parameters), ({"gradient_as_bucket_view": True}, parameters), ({"static_graph": True}, 2 * parameters),
         ({"comm_hook": "bf16"}, 2 * parameters + 1),
@@ -153,7 +156,8 @@ def test_of_several_ranks_one_copies_and_reduces_its_gradients(write):
 
 
 def test_no_model_outlives_its_group(write, monkeypatch):
-    alive, destroy = [], dist.destroy_process_group
+    alive = []
+    destroy = dist.destroy_process_group
 
     def destroying() -> None:
         alive.append(sum(type(one) is DistributedDataParallel for one in gc.get_objects()))

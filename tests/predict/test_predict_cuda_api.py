@@ -49,7 +49,8 @@ _CONSTRUCTOR = {"__new__": "__init__"}
 
 
 def _scales() -> None:
-    scaler, weight = torch.amp.GradScaler("cuda", init_scale=4.0), torch.ones(1, device="cuda", requires_grad=True)
+    scaler = torch.amp.GradScaler("cuda", init_scale=4.0)
+    weight = torch.ones(1, device="cuda", requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     scaler.scale([weight.sum()])[0].backward()
     scaler.unscale_(optimizer)
@@ -141,7 +142,8 @@ def test_streams_and_events_have_what_those_of_torch_have(kind):
 
 def test_the_current_stream_is_the_one_that_the_program_has_chosen():
     with predict_syncs():
-        stream, other = torch.cuda.Stream(), torch.cuda.Stream()
+        stream = torch.cuda.Stream()
+        other = torch.cuda.Stream()
         with torch.cuda.stream(stream):
             assert torch.cuda.current_stream() is stream
             with torch.cuda.stream(other), torch.cuda.stream(None):
@@ -158,7 +160,8 @@ def test_the_current_stream_is_the_one_that_the_program_has_chosen():
 
 def test_a_stream_and_an_event_are_used_by_keyword():
     with predict_syncs() as syncs:
-        stream, event = torch.cuda.Stream(device="cuda"), torch.cuda.Event(enable_timing=True)
+        stream = torch.cuda.Stream(device="cuda")
+        event = torch.cuda.Event(enable_timing=True)
         with torch.cuda.stream(stream=stream):
             event.record(stream=stream)
         stream.wait_event(event=event)
@@ -175,7 +178,8 @@ def test_a_stream_and_an_event_are_used_by_keyword():
 
 def test_an_event_without_a_time_or_a_record_is_refused_as_cuda_does():
     with predict_syncs() as syncs:
-        untimed, timed = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
+        untimed = torch.cuda.Event()
+        timed = torch.cuda.Event(enable_timing=True)
         with pytest.raises(ValueError, match="created with argument 'enable_timing=True'"):
             untimed.elapsed_time(timed)
         with pytest.raises(ValueError, match="must be recorded"):
@@ -328,7 +332,8 @@ def test_a_scale_that_overflows_leaves_weights_finite():
     """On CUDA the scaler leaves such steps out until the scale fits; a prediction follows those that train."""
     with predict_syncs():
         weight = torch.ones(4, device="cuda", requires_grad=True)
-        optimizer, scaler = torch.optim.SGD([weight], lr=0.1), torch.amp.GradScaler("cuda")
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        scaler = torch.amp.GradScaler("cuda")
         for _ in range(2):
             optimizer.zero_grad()
             scaler.scale((weight * torch.tensor([1.0, 1e35, torch.inf, torch.nan], device="cuda")).sum()).backward()
@@ -348,7 +353,8 @@ def test_an_event_has_no_handle_for_other_processes():
 
 def test_events_and_streams_of_torch_take_their_device_first_and_those_of_cuda_are_among_them():
     with predict_syncs():
-        event, stream = torch.Event("cuda", enable_timing=True), torch.Stream("cuda", priority=-1)
+        event = torch.Event("cuda", enable_timing=True)
+        stream = torch.Stream("cuda", priority=-1)
         assert (event.enable_timing, event.device, stream.priority) == (True, torch.device("cuda", 0), -1)
         assert isinstance(torch.cuda.Event(True), torch.Event)
         assert isinstance(torch.cuda.ExternalStream(7, "cuda"), torch.Stream)
@@ -377,7 +383,8 @@ def test_a_program_that_profiles_itself_gets_no_warning_for_each_operator(capfd)
 
 
 def test_memory_that_a_program_pins_itself_counts_as_pinned():
-    batch, other = torch.ones(4), torch.ones(4)
+    batch = torch.ones(4)
+    other = torch.ones(4)
     with predict_syncs():
         runtime = torch.cuda.cudart()
         assert runtime.cudaHostRegister(batch.data_ptr(), batch.nbytes, 0) == runtime.cudaError.success

@@ -138,7 +138,8 @@ def test_gradients_that_pytorch_writes_into_zeros_in_place_are_right_and_have_gr
 @pytest.mark.parametrize("ignored", [-100, 1])
 def test_smoothed_labels_with_weights_have_the_loss_of_the_cpu_and_a_sync(ignored):
     generator = torch.Generator().manual_seed(0)
-    scores, labels = torch.randn(8, 3, generator=generator), torch.arange(8) % 3
+    scores = torch.randn(8, 3, generator=generator)
+    labels = torch.arange(8) % 3
     weight = torch.tensor([0.2, 0.5, 0.3])
     options = {"label_smoothing": 0.1, "ignore_index": ignored}
     with predict_syncs() as syncs:

@@ -36,7 +36,8 @@ def facts(name: str) -> dict[str, object]:
 
 
 def test_a_t4_and_an_h100_answer_as_they_are() -> None:
-    t4, h100 = facts("T4"), facts("H100")
+    t4 = facts("T4")
+    h100 = facts("H100")
     assert (t4["capability"], t4["own bfloat16"], t4["tf32"]) == ((7, 5), False, False)
     assert t4["any bfloat16"] is True  # PyTorch counts what it emulates
     assert t4["name"] == ("Tesla T4", "Tesla T4")

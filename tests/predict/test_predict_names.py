@@ -42,7 +42,8 @@ def locations() -> list[str]:
 
 
 def seen_in_hooks() -> list[object]:
-    weight, seen = nn.Parameter(on_gpu()), []
+    weight = nn.Parameter(on_gpu())
+    seen = []
     (weight * 2).register_hook(lambda gradient: seen.append((gradient.device, gradient)))
     result = weight * 2
     result.register_hook(lambda gradient: seen.append((gradient.device, gradient)))

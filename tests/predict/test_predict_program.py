@@ -217,7 +217,8 @@ def test_checkpointing_recomputes_in_the_backward_phase():
 
 
 def test_a_backward_pass_finds_the_device_inside_somebody_s_wrapper(monkeypatch):
-    original, calls = torch.autograd.backward, []
+    original = torch.autograd.backward
+    calls = []
 
     @functools.wraps(original)
     def counted(*args: object, **kwargs: object) -> None:
@@ -283,7 +284,8 @@ def test_out_and_resizing():
 
 def test_a_tensor_that_gets_the_data_of_another_has_its_values():
     with predict_syncs():
-        weight, mean = nn.Parameter(torch.ones(2, device="cuda")), torch.zeros(2, device="cuda")
+        weight = nn.Parameter(torch.ones(2, device="cuda"))
+        mean = torch.zeros(2, device="cuda")
         weight.data = mean
         mean.add_(3)
         assert weight.tolist() == [3, 3]

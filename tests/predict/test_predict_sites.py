@@ -121,10 +121,13 @@ def test_a_sync_in_backward_is_mapped_to_the_forward_line():
 
 
 def test_each_part_of_a_step_has_its_phase():
-    model, frozen, batch = nn.Linear(3, 1), nn.Linear(3, 3).requires_grad_(requires_grad=False), torch.ones(2, 3)
+    model = nn.Linear(3, 1)
+    frozen = nn.Linear(3, 3).requires_grad_(requires_grad=False)
+    batch = torch.ones(2, 3)
     loader = torch.utils.data.DataLoader(torch.ones(4, 3), batch_size=2)
     with predict_syncs() as syncs:
-        model, frozen = model.cuda(), frozen.cuda()
+        model = model.cuda()
+        frozen = frozen.cuda()
         average = copy.deepcopy(model.weight).detach()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for values in loader:

@@ -86,7 +86,8 @@ def test_a_pool_of_before_is_followed_and_forgets_the_device_afterwards():
 
 
 def test_a_thread_that_goes_on_after_the_prediction_works_on_the_cpu():
-    go_on, results = threading.Event(), []
+    go_on = threading.Event()
+    results = []
 
     def work():
         results.append(load())

@@ -38,7 +38,8 @@ def test_an_encoder_that_is_evaluated_reads_its_padding_mask(grad_mode, unknown)
     layer = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
     with predict_syncs() as syncs:
         encoder = torch.nn.TransformerEncoder(layer, 1).cuda().eval()
-        batch, padding = torch.rand(2, 3, 8, device="cuda"), torch.zeros(2, 3, dtype=torch.bool, device="cuda")
+        batch = torch.rand(2, 3, 8, device="cuda")
+        padding = torch.zeros(2, 3, dtype=torch.bool, device="cuda")
         syncs.reset()
         with grad_mode():
             encoder(batch, src_key_padding_mask=padding)

@@ -111,7 +111,8 @@ def test_products_that_pytorch_does_not_count_are_counted(operator, program, flo
 
 def test_each_pass_of_a_grouped_product_multiplies_as_often():
     with predict_syncs() as syncs:
-        rows, weights = _half(32, 64).requires_grad_(), _half(4, 64, 16).requires_grad_()
+        rows = _half(32, 64).requires_grad_()
+        weights = _half(4, 64, 16).requires_grad_()
         torch._grouped_mm(rows, weights, offs=_ends(32)).float().square().sum().backward()
         kernels = [kernel for call in syncs.operators for kernel in kernels_of(call) for _ in range(call.calls)]
     products = [(kernel.flop, kernel.format) for kernel in kernels if kernel.kind == "product"]

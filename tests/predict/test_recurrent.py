@@ -29,7 +29,8 @@ def computed(device: str, kind: str, *, packed: bool) -> list[Tensor]:
     given = torch.rand(3, 6, 4).to(device).requires_grad_()
     sequence = pack_padded_sequence(given, torch.tensor([3, 3, 2, 2, 1, 1])) if packed else given
     made, states = layer(sequence)
-    made, states = made.data if packed else made, states if isinstance(states, tuple) else (states,)
+    made = made.data if packed else made
+    states = states if isinstance(states, tuple) else (states,)
     (made.square().sum() + sum(state.sum() for state in states)).backward()
     return [one.detach().cpu() for one in (made, *states, given.grad, *(p.grad for p in layer.parameters()))]
 
@@ -144,7 +145,8 @@ def test_a_packed_sequence_takes_as_many_time_steps_as_its_longest():
     kernels = []
     for packed in (False, True):
         with predict_syncs() as syncs:
-            layer, given = nn.LSTM(64, 64).cuda(), torch.randn(32, 4, 64, device="cuda")
+            layer = nn.LSTM(64, 64).cuda()
+            given = torch.randn(32, 4, 64, device="cuda")
             sequence = pack_padded_sequence(given, torch.full((4,), 32)) if packed else given
             syncs.reset()
             layer(sequence)

@@ -31,7 +31,8 @@ def test_transforms_of_16_bit_numbers_are_those_of_32_bits(name, norm, length):
         with predict_syncs() as syncs:
             values = _values(name, dtype).to("cuda", non_blocking=True)
             narrow = values.to(torch.complex32 if dtype.is_complex else torch.float16)
-            made, expected = function(narrow, norm=norm, **sizes), function(values, norm=norm, **sizes)
+            made = function(narrow, norm=norm, **sizes)
+            expected = function(values, norm=norm, **sizes)
             assert made.dtype is (torch.complex32 if expected.is_complex() else torch.float16)
             assert syncs.total == 0
             made, expected = (result.cpu().resolve_conj().to(expected.dtype) for result in (made, expected))
@@ -39,7 +40,8 @@ def test_transforms_of_16_bit_numbers_are_those_of_32_bits(name, norm, length):
 
 
 def test_transforms_of_16_bit_numbers_have_gradients_and_are_made_of_the_operators_of_32_bits():
-    gradients, operators = [], []
+    gradients = []
+    operators = []
     for dtype in (torch.float32, torch.float16):
         with predict_syncs() as syncs:
             values = torch.linspace(-1, 1, 32).view(4, 8).cuda().requires_grad_()

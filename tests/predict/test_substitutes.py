@@ -24,7 +24,8 @@ def test_results_have_the_channels_last_if_the_images_have(*, last, size):
 @pytest.mark.parametrize("last", [False, True])
 def test_a_group_norm_copies_images_whose_channels_lie_last(*, last):
     layout = torch.channels_last if last else torch.contiguous_format
-    images, layer = torch.rand(2, 8, 6, 6).contiguous(memory_format=layout), torch.nn.GroupNorm(2, 8)
+    images = torch.rand(2, 8, 6, 6).contiguous(memory_format=layout)
+    layer = torch.nn.GroupNorm(2, 8)
     plain = layer(images)
     with predict_syncs() as syncs:
         made = layer.to("cuda")(images.to("cuda").requires_grad_())
@@ -48,7 +49,8 @@ def test_a_group_norm_copies_them_in_inference_mode_too(*, last):
 
 
 def test_results_have_the_values_of_a_cpu():
-    images, weight = torch.randn(2, 8, 6, 6).contiguous(memory_format=torch.channels_last), torch.randn(4, 8, 3, 3)
+    images = torch.randn(2, 8, 6, 6).contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(4, 8, 3, 3)
     with predict_syncs():
         made = torch.nn.functional.conv2d(images.to("cuda"), weight.to("cuda")).cpu()
     torch.testing.assert_close(made, torch.nn.functional.conv2d(images, weight))
@@ -111,7 +113,8 @@ def test_large_values_and_16_bit():
 
 def test_a_norm_may_begin_a_forward_pass():
     with predict_syncs() as syncs:
-        layer, given = nn.RMSNorm(8).cuda(), torch.ones(2, 8, device="cuda")
+        layer = nn.RMSNorm(8).cuda()
+        given = torch.ones(2, 8, device="cuda")
         for _ in range(2):
             syncs.reset()
             layer(given).sum().backward()

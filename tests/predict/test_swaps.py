@@ -25,7 +25,8 @@ class Scaled(nn.Parameter):
 def test_a_tensor_keeps_its_class_and_attributes_as_its_data_change_sides(make):
     with predict_syncs() as syncs:
         tensor = make(torch.ones(3))
-        kind, tensor.note = type(tensor), 5
+        kind = type(tensor)
+        tensor.note = 5
         seen = weakref.ref(tensor)
         for side in ("cuda", "cpu", "cuda"):
             tensor.data = tensor.data.to(side)

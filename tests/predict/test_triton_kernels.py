@@ -90,7 +90,8 @@ def test_a_launch_is_a_remark_and_its_results_are_assumed(launched):
 
 def test_a_kernel_that_says_nothing_may_have_written_to_any_numbers(launched):
     with predict_syncs() as syncs:
-        values, index = torch.tensor([2.0]).cuda(), torch.tensor([7]).cuda()
+        values = torch.tensor([2.0]).cuda()
+        index = torch.tensor([7]).cuda()
         launched(Kernel("def k(x, i):\n    unknown(x, i)\n"), values, index)
         assert index.item() == 7
         assert not syncs.assumed

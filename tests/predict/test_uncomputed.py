@@ -32,9 +32,11 @@ def test_autocast_computes_nothing_large_in_16_bits(dtype):
 
 
 def test_labels_and_masks_made_from_data_are_exact():
-    images, labels = torch.arange(SIDE * SIDE).float().view(SIDE, SIDE), torch.arange(SIDE) % 3
+    images = torch.arange(SIDE * SIDE).float().view(SIDE, SIDE)
+    labels = torch.arange(SIDE) % 3
     with predict_syncs() as syncs:
-        images, labels = images.to("cuda"), labels.to("cuda")
+        images = images.to("cuda")
+        labels = labels.to("cuda")
         assert images[images < 10].shape == (10,)
         assert len(labels[labels == 0].unique()) == 1
         assert int(labels.sum()) == sum(i % 3 for i in range(SIDE))
@@ -64,7 +66,8 @@ def test_what_was_not_computed_is_listed_with_its_line(read, reason):
 
 def test_what_is_written_to_gets_the_shape_of_what_was_not_computed():
     with predict_syncs():
-        large, made = torch.rand(SIDE, SIDE, device="cuda"), torch.empty(0, device="cuda")
+        large = torch.rand(SIDE, SIDE, device="cuda")
+        made = torch.empty(0, device="cuda")
         torch.add(large, 1, out=made)
         assert made.shape == (SIDE, SIDE)
         assert (made + 1).shape == (SIDE, SIDE)
@@ -72,7 +75,8 @@ def test_what_is_written_to_gets_the_shape_of_what_was_not_computed():
 
 def test_a_model_that_was_not_computed_is_saved_and_loaded():
     with predict_syncs() as syncs:
-        model, file = nn.Linear(SIDE, SIDE).cuda(), io.BytesIO()
+        model = nn.Linear(SIDE, SIDE).cuda()
+        file = io.BytesIO()
         torch.save(model.state_dict(), file)
         file.seek(0)
         model.load_state_dict(torch.load(file))
@@ -98,7 +102,8 @@ def test_a_step_that_checks_its_gradients_goes_on():
 
 
 def test_a_large_weight_is_not_initialised_on_the_host_and_a_small_one_is():
-    large, small = nn.Parameter(torch.zeros(2048, 2048)), nn.Parameter(torch.zeros(8, 8))
+    large = nn.Parameter(torch.zeros(2048, 2048))
+    small = nn.Parameter(torch.zeros(8, 8))
     with predict_syncs():
         nn.init.uniform_(large, 1.0, 2.0)
         nn.init.uniform_(small, 1.0, 2.0)

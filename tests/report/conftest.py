@@ -449,7 +449,8 @@ def _write_pages(folder: Path) -> None:
 
 
 def _traces(folder: Path) -> dict[str, Path]:
-    whole, host_only = TraceBuilder(), TraceBuilder()
+    whole = TraceBuilder()
+    host_only = TraceBuilder()
     training_step(whole)
     host_only.step(1, 0, 900)
     host_only.op("aten::linear", 10, 400)

@@ -76,7 +76,8 @@ def test_a_colour_in_lanes_is_in_the_key_unless_a_name_says_it_or_a_picture_abov
         Box(640_000, 30_000, "copies", "Memcpy HtoD"),
         Box(680_000, 30_000, "exposed_memory"),
     )
-    lane, syncs = Lane("GPU", "gpu", boxes), Lane("Syncs", "syncs", (Box(0, 90_000, "sync"),))
+    lane = Lane("GPU", "gpu", boxes)
+    syncs = Lane("Syncs", "syncs", (Box(0, 90_000, "sync"),))
     step = Timeline(step=1, span_ns=1_000_000, lanes=(lane, syncs))
     assert parts_to_key(step, []) == ["exposed_wait", "idle_host", "copies"]
     assert parts_to_key(step, ["exposed_memory", "idle_host"]) == ["exposed_wait"]
@@ -163,7 +164,8 @@ def test_a_point_of_a_scatter_lies_right_of_and_above_one_with_smaller_values():
 def test_a_line_through_the_corners_of_a_scatter_passes_through_the_middle():
     axis = Axis("x", Scale(1, 100, log=True))
     picture = scatter([Dot(10, 10, 3, "blue", "a")], axis, axis, "x", lines=[[(1, 1), (100, 100)]])
-    (dot,), line = drawn(picture, "circle"), drawn(picture, "line")[-1]
+    (dot,) = drawn(picture, "circle")
+    line = drawn(picture, "line")[-1]
     middle = (across(line, "x1") + across(line, "x2")) / 2, (down(line, "y1") + down(line, "y2")) / 2
     assert (across(dot, "cx"), down(dot, "cy")) == pytest.approx(middle, abs=0.1)
 

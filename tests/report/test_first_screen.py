@@ -132,7 +132,8 @@ def test_findings_about_the_method_come_last(study_builder):
 
 
 def test_a_scale_is_logarithmic_where_values_lie_far_apart_and_what_lies_beyond_is_at_its_ends():
-    far, near = Scale.showing([1.0, 100.0]), Scale.showing([10.0, 20.0])
+    far = Scale.showing([1.0, 100.0])
+    near = Scale.showing([10.0, 20.0])
     assert far.log
     assert not near.log
     assert float(far.place(10.0)) == pytest.approx(50)

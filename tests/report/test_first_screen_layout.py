@@ -178,7 +178,8 @@ def test_on_a_phone_an_estimate_beside_what_was_measured_is_readable(visit, tmp_
 def test_on_a_phone_advice_is_a_line_each_until_it_is_opened(visit, study_of):
     tab = opened(visit, study_of(5), PHONE)
     first = tab.locator(".first details").first
-    summary, claim = first.locator("summary"), first.locator("p").first
+    summary = first.locator("summary")
+    claim = first.locator("p").first
     assert summary.bounding_box()["height"] < 30
     assert not claim.is_visible()
     summary.click()

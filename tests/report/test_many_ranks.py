@@ -16,7 +16,8 @@ from steptrace.report.trace.page import MOST_BYTES, page_html
 from steptrace.report.trace.sample import MOST_TRACES, sample
 from steptrace.report.trace.view import trace_views
 
-STRAGGLER, NAMED = 137, 201
+STRAGGLER = 137
+NAMED = 201
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,8 @@ def test_a_steps_file_that_is_broken_or_lacks_a_column_is_one_clear_error(make_s
 
 
 def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study):
-    gpu, cpu = load_study(make_study("gpu")), load_study(make_study("cpu"))
+    gpu = load_study(make_study("gpu"))
+    cpu = load_study(make_study("cpu"))
     labels = [[*s.variants[0].overview.parts_ns] for s in (gpu, cpu)]
     assert labels[0] == ["compute", "exposed_comm", "exposed_memory", "idle"]
     assert labels[1] == ["data", "forward", "loss", "backward", "optimizer"]
@@ -108,7 +109,8 @@ def test_the_index_calls_no_study_ok_that_has_a_broken_gate_or_another_answer(st
 def test_the_index_has_each_study_in_small_and_links_to_its_notebook_and_its_result(tmp_path, study_builder):
     study_builder.comparison["baseline"] = "base"
     for n, median in enumerate((40.0, 30.0, 20.0)):
-        name, parts = f"fast{n}" if n else "base", {"compute": median * 2 / 3, "idle_host": median / 3}
+        name = f"fast{n}" if n else "base"
+        parts = {"compute": median * 2 / 3, "idle_host": median / 3}
         verdict = ratio(40.0 / median, 1.1, 2.5, "faster") if n else BASE
         study_builder.add(name, [median, median], ratio=verdict, trace=traced(median, parts))
     comparison = study_builder.write()

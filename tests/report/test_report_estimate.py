@@ -82,7 +82,8 @@ def test_without_a_gpu_winner_headline_and_advice_follow_the_estimates_whose_ban
     estimated, base, fast, winner, outcome, to_do, figures
 ):
     study = estimated({"base": base, "fast": fast})
-    best, verdict = estimated_winner(study, "H100"), verdict_of(study)
+    best = estimated_winner(study, "H100")
+    verdict = verdict_of(study)
     assert (None if best is None else best.name) == winner
     answer = answer_of(study)
     assert [by_gpu.outcome for by_gpu in answer.estimated] == [outcome]
@@ -159,7 +160,8 @@ def test_the_limit_of_a_step_is_the_reason_only_where_the_other_variant_has_less
     ]
     of_fast = [dataclasses.replace(fast.estimates[0], gpu=item.gpu) for item in of_base]
     pair = (replace(base, estimates=tuple(of_base)), replace(fast, estimates=tuple(of_fast)))
-    answer, verdict = answer_of(replace(study, variants=pair)), verdict_of(replace(study, variants=pair))
+    answer = answer_of(replace(study, variants=pair))
+    verdict = verdict_of(replace(study, variants=pair))
     assert answer.reason is not None
     assert answer.reason.limited_by == limit
     assert [(row.what, row.now, row.before) for row in answer.reason.fewer] == [("launches", 200, 9_000)]

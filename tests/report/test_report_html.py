@@ -119,7 +119,8 @@ def test_an_error_that_is_not_finite_was_measured(make_study):
 
 def test_failed_variants_are_marked_with_their_last_log_lines(make_study):
     page = sections.variants(load_study(make_study("broken")))
-    failed, oom = row(page, "where"), row(page, "sort")
+    failed = row(page, "where")
+    oom = row(page, "sort")
     assert failed["Variant"].startswith("where failed")
     assert {failed[name] for name in ("Step time", "p95", "Ratio", "Verdict")} == {"not measured"}
     assert failed["Runs"] == "0 of 3"
@@ -346,7 +347,7 @@ def test_the_scale_of_steps_is_that_of_timed_ones_and_longer_ones_are_cut_off(st
     chart = chart_of(study_builder.write())
     (points,) = re.findall(r'<polyline points="([^"]+)"', chart)
     heights = [float(point.split(",")[1]) for point in points.split()]
-    (top, height) = map(float, re.findall(r'<rect x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', chart)[0])
+    top, height = map(float, re.findall(r'<rect x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', chart)[0])
     assert heights[0] == min(heights) == top
     timed = heights[5:25]
     assert max(timed) - min(timed) > height / 2  # their differences take more than half of the scale

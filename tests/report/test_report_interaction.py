@@ -62,7 +62,8 @@ def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates
 
 
 def test_a_link_leads_to_a_variant_and_unfolds_it(visit, pages):
-    place, text = "#variant-ignore_index", "ignore_index"
+    place = "#variant-ignore_index"
+    text = "ignore_index"
     tab, *_ = visit(pages["gpu"], 1440, "light")
     assert tab.locator(f'a.variant[href="{place}"]').count() == 1
     tab.evaluate("document.querySelectorAll('details').forEach((block) => { block.open = false; })")

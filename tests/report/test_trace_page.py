@@ -669,7 +669,8 @@ def test_names_of_any_length_leave_a_page_below_400_kb(tmp_path):
         builder.step(step, start, 19_000_000)
         builder.frame("main.py(1): train", start + 100, 18_900_000)
         for number in range(40):
-            at, name = start + 1_000 + number * 300_000, f"{number:03d}" + "Fn<float, 4>::op(" * 600
+            at = start + 1_000 + number * 300_000
+            name = f"{number:03d}" + "Fn<float, 4>::op(" * 600
             builder.frame(f"{name}.py({number + 1}): f{name}", at, 250_000)
             builder.frame(f"nn.Module: M{name}_0", at + 10, 240_000)
             builder.op(f"aten::{name}", at + 20, 200_000)

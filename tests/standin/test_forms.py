@@ -66,7 +66,8 @@ def test_a_transformer_layer_trains() -> None:
 
 def test_data_arrives_on_a_stream_of_its_own_and_returns() -> None:
     host = torch.arange(1 << 16, dtype=torch.float32).pin_memory()
-    side, arrived = torch.cuda.Stream(priority=-1), torch.cuda.Event()
+    side = torch.cuda.Stream(priority=-1)
+    arrived = torch.cuda.Event()
     with torch.cuda.stream(side):
         data = host.to("cuda", non_blocking=True)
         arrived.record()
@@ -91,7 +92,8 @@ def test_events_measure_the_time_that_is_set() -> None:
 
 
 def test_a_training_step_is_captured_as_a_graph() -> None:
-    model, inputs = _network(), torch.randn(4, 3, 16, 16, device="cuda")
+    model = _network()
+    inputs = torch.randn(4, 3, 16, 16, device="cuda")
     update = torch.optim.AdamW(model.parameters(), capturable=True)
 
     def step() -> None:
@@ -112,7 +114,8 @@ def test_a_training_step_is_captured_as_a_graph() -> None:
 
 
 def test_a_sync_within_a_capture_breaks_it() -> None:
-    numbers, graph = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
+    numbers = torch.ones(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
     with pytest.raises(RuntimeError, match="captur"), torch.cuda.graph(graph):
         numbers.sum().item()
 

@@ -108,7 +108,9 @@ def _is_near(row: dict[str, Any], counts: list[int]) -> bool:
 def test_idioms_launch_as_estimated() -> None:
     estimated = _run("predict", {}, "--idioms")
     runs = [_run("device", settings, "--idioms") for settings in (_SMALL, _FEW, _LARGE)]
-    failing, differing, exact = set(), {}, 0
+    failing = set()
+    differing = {}
+    exact = 0
     for code, row in estimated.items():
         more = _NOT_ON_DEVICE.get(code, 0) - _NOT_ESTIMATED.get(code, 0)
         counts = [_count(run[code]) + more for run in runs if not run[code]["error"]]

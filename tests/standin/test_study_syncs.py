@@ -11,7 +11,8 @@ EXTENSION = Path(__file__).parents[2] / "ext" / "giou" / "python"
 #: What the article's four stages of a loss are known to make, see docs/syncs.md; a second nonzero is one more.
 MASKED_LOSS = {"boolean_mask": 6, "second_nonzero": 7, "where": 4, "sort": 3, "ignore_index": 0}
 #: A study of two ranks, with one process alone. DistributedDataParallel itself reads times now and then, which waits.
-RANKS, ALONE = "all_reduce", "one_process"
+RANKS = "all_reduce"
+ALONE = "one_process"
 STUDIES = [
     "masked_loss",
     "sync_cost",

@@ -85,7 +85,9 @@ def download() -> None:
 
 
 def two_streams() -> Step:
-    side, ready, done = torch.cuda.Stream(), torch.cuda.Event(), torch.cuda.Event()
+    side = torch.cuda.Stream()
+    ready = torch.cuda.Event()
+    done = torch.cuda.Event()
     main = torch.cuda.current_stream()
 
     def step() -> None:

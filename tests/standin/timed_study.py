@@ -26,9 +26,13 @@ STEPS = 8
 #: How often the variants are recorded.
 RUNS = 2
 #: How often a run is tried, and how far apart its step times may lie; then the exit code is `TOO_BUSY`.
-TRIES, QUIET_NS, TOO_BUSY = 5, 2_000_000, 3
+TRIES = 5
+QUIET_NS = 2_000_000
+TOO_BUSY = 3
 #: Milliseconds of a kernel, and of one upload of `UPLOAD` bytes at the rate that the test sets.
-KERNEL_MS, UPLOAD_MS, UPLOAD = 0.2, 1.0, 100_000
+KERNEL_MS = 0.2
+UPLOAD_MS = 1.0
+UPLOAD = 100_000
 #: What the loss does in a step: kernels, uploads from pageable memory, whether a value is read, ms that the host waits.
 PARTS: dict[str, dict[str, Any]] = {
     "base": {"kernels": 60, "uploads": 0, "read": True, "host_ms": 5},
@@ -46,7 +50,10 @@ class TimedLoss(nn.Module):
 
     def __init__(self, kernels: int, uploads: int, host_ms: float, *, read: bool) -> None:
         super().__init__()
-        self.kernels, self.uploads, self.host_ms, self.read = kernels, uploads, host_ms, read
+        self.kernels = kernels
+        self.uploads = uploads
+        self.host_ms = host_ms
+        self.read = read
         self.numbers: Tensor | None = None
 
     def forward(self, outputs: Tensor, _: Tensor) -> Tensor:

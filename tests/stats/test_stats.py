@@ -34,7 +34,8 @@ def exp(*logs: float) -> dict[int, float]:
 
 
 def test_interval_is_students_where_variances_are_equal() -> None:
-    baseline, candidate = [0.0, 0.01, 0.02], [-0.02, -0.03, -0.01]
+    baseline = [0.0, 0.01, 0.02]
+    candidate = [-0.02, -0.03, -0.01]
     ratio = ratios({"b": exp(*baseline), "c": exp(*candidate)}, "b")["c"]
     expected = scipy.stats.ttest_ind(baseline, candidate).confidence_interval(0.95)
     assert ratio.value == pytest.approx(math.exp(0.03))
@@ -43,7 +44,8 @@ def test_interval_is_students_where_variances_are_equal() -> None:
 
 
 def test_interval_has_welchs_degrees_of_freedom_where_variances_differ() -> None:
-    baseline, candidate = [0.0, 0.01, 0.02, 0.01], [0.1, -0.1, 0.0, 0.02]
+    baseline = [0.0, 0.01, 0.02, 0.01]
+    candidate = [0.1, -0.1, 0.0, 0.02]
     a, b = (float(np.var(logs, ddof=1)) / 4 for logs in (baseline, candidate))
     df = (a + b) ** 2 / (a**2 / 5 + b**2 / 5) - 2
     assert 3 < df < 6
@@ -73,7 +75,8 @@ def test_runs_of_different_rounds_are_not_paired() -> None:
 def test_the_other_variants_variance_tempers_a_lucky_pair() -> None:
     lucky = {"b": exp(0.0, 0.001, 0.002), "c": exp(-0.009, -0.010, -0.008)}
     noisy = {"d": exp(0.0, 0.1, -0.1), "e": exp(-0.1, 0.0, 0.1)}
-    alone, among = ratios(lucky, "b")["c"], ratios(lucky | noisy, "b")["c"]
+    alone = ratios(lucky, "b")["c"]
+    among = ratios(lucky | noisy, "b")["c"]
     assert alone.p_value is not None
     assert among.p_value is not None
     assert alone.p_value < 0.05 < among.p_value
@@ -110,7 +113,8 @@ def test_times_without_any_spread() -> None:
 @given(runs_of_two)
 def test_swapping_the_two_inverts_everything(pair: tuple[list[float], list[float]]) -> None:
     medians = {"a": by_repeat(*pair[0]), "b": by_repeat(*pair[1])}
-    first, other = ratios(medians, "a")["b"], ratios(medians, "b")["a"]
+    first = ratios(medians, "a")["b"]
+    other = ratios(medians, "b")["a"]
     assert first.low is not None
     assert other.high is not None
     assert first.value == pytest.approx(1 / other.value)
@@ -122,7 +126,8 @@ def test_swapping_the_two_inverts_everything(pair: tuple[list[float], list[float
 def test_the_unit_does_not_matter(pair: tuple[list[float], list[float]], unit: float) -> None:
     medians = {"a": by_repeat(*pair[0]), "b": by_repeat(*pair[1])}
     scaled = {name: {k: unit * value for k, value in runs.items()} for name, runs in medians.items()}
-    first, other = ratios(medians, "a")["b"], ratios(scaled, "a")["b"]
+    first = ratios(medians, "a")["b"]
+    other = ratios(scaled, "a")["b"]
     assert first.value == pytest.approx(other.value)
     assert first.low is not None
     assert first.high is not None
@@ -180,7 +185,8 @@ def test_verdicts(value: float, low: float, high: float, adjusted: float | None,
 
 
 def test_noise_floor_is_the_far_end_of_the_interval() -> None:
-    narrow, wide = Ratio(1.0, 0.99, 1.01, 1.0, paired=False), Ratio(1.0, 0.8, 1.1, 1.0, paired=False)
+    narrow = Ratio(1.0, 0.99, 1.01, 1.0, paired=False)
+    wide = Ratio(1.0, 0.8, 1.1, 1.0, paired=False)
     assert noise_floor([narrow]) == pytest.approx(1 / 0.99 - 1)
     assert noise_floor([narrow, wide]) == pytest.approx(0.25)
     assert noise_floor([Ratio(1.0, None, None, None, paired=False)]) is None

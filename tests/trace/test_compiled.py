@@ -182,7 +182,8 @@ def _forest(rows: list[int], shuffled: random.Random) -> list[int]:
 
 @given(st.lists(st.tuples(st.integers(-1, 60), st.booleans()), max_size=60), st.randoms())
 def test_nearest_ancestors(rows: list[tuple[int, bool]], shuffled: random.Random) -> None:
-    parent, wanted = _forest([above for above, _ in rows], shuffled), [its for _, its in rows]
+    parent = _forest([above for above, _ in rows], shuffled)
+    wanted = [its for _, its in rows]
 
     def model(row: int) -> int:
         while row >= 0 and not wanted[row]:
@@ -216,7 +217,8 @@ def test_latest_items(group: list[int], shuffled: random.Random, queries: list[t
 
 @given(st.lists(_SPANS, min_size=1, max_size=4))
 def test_trees(tables: list[list[tuple[int, int, int]]]) -> None:
-    frames, events = [], []
+    frames = []
+    events = []
     for kind, spans in enumerate(tables):
         rows = sorted((g, a, -n) for g, a, n in spans)
         events += [(thread, ts, less, kind, row) for row, (thread, ts, less) in enumerate(rows)]

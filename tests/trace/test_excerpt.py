@@ -53,9 +53,11 @@ def _figures(trace: Trace, step: int) -> dict[str, Any]:
 
 def _check_structure(excerpt: Path, source: Path) -> list[dict[str, Any]]:
     """All but cut spans stand in the trace as they are, and so does the metadata; returns the events."""
-    document, original = _document(excerpt), _document(source)
+    document = _document(excerpt)
+    original = _document(source)
     assert document.pop("steptraceExcerpt")["of"] == source.name
-    events, everything = document.pop("traceEvents"), original.pop("traceEvents")
+    events = document.pop("traceEvents")
+    everything = original.pop("traceEvents")
     assert document == original
     whole = {json.dumps(event, default=str) for event in everything}
     cut = [event for event in events if json.dumps(event, default=str) not in whole]
@@ -77,7 +79,8 @@ def _rest(event: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str) -> None:
-    source, out = recorded(name), tmp_path / "excerpt.json.gz"
+    source = recorded(name)
+    out = tmp_path / "excerpt.json.gz"
     full = read_trace(source)
     for step in [None, *full.steps["index"].tolist()][:2]:
         made = write_excerpt(source, out, step)
@@ -120,7 +123,8 @@ def test_an_excerpt_reaches_from_the_launch_of_its_first_work_to_the_work_after_
     builder.events.append({"ph": "i", "s": "t", "name": "mark", "pid": 1, "tid": MAIN, "ts": 160})
     builder.events.append({"ph": "C", "name": "queue", "pid": 0, "ts": 999, "args": {"value": 1}})
     builder.events.append({"ph": "M", "name": "process_name", "pid": 9, "tid": 0, "ts": 0, "args": {"name": "p"}})
-    source, out = builder.write(tmp_path / "trace.json.gz"), tmp_path / "out.json.gz"
+    source = builder.write(tmp_path / "trace.json.gz")
+    out = tmp_path / "out.json.gz"
     assert write_excerpt(source, out, 4).step == 4
     events = _check_structure(out, source)
     names = {event["name"] for event in events}
@@ -129,7 +133,8 @@ def test_an_excerpt_reaches_from_the_launch_of_its_first_work_to_the_work_after_
     (frame,) = [event for event in events if event.get("cat") == "python_function"]
     # from the last work before to the next
     assert (frame["ts"], frame["dur"]) == (Decimal("4.999"), Decimal("306.001"))
-    full, part = read_trace(source), read_trace(out)
+    full = read_trace(source)
+    part = read_trace(out)
     expected = _figures(full, 4)
     assert [sync["kind"] for sync in expected["syncs"]] == ["cudaStreamSynchronize", "d2h_copy"]
     # The steps of the excerpt end at 200, and idle time is counted until then; the next work starts at 310.
@@ -150,7 +155,8 @@ def test_times_keep_every_digit(tmp_path: Path) -> None:
             ("user_annotation", "everything", f'"ts": {base - 5}.001, "dur": 5000.999'),
         ]
     )
-    source, out = tmp_path / "trace.json", tmp_path / "e.json.gz"
+    source = tmp_path / "trace.json"
+    out = tmp_path / "e.json.gz"
     source.write_text('{"schemaVersion": 1, "traceEvents": [' + text + '], "traceName": "a\\u00e9"}')
     write_excerpt(source, out, 1)
     written = gzip.decompress(out.read_bytes()).decode()
@@ -164,7 +170,8 @@ def test_times_keep_every_digit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["bare array", "indented", "nan and broken text"])
 def test_other_forms_of_files(tmp_path: Path, form: str) -> None:
-    builder, source = _made(steps=3), tmp_path / "trace.json"
+    builder = _made(steps=3)
+    source = tmp_path / "trace.json"
     if form == "bare array":
         source.write_text(json.dumps(builder.events))
     elif form == "indented":
@@ -220,7 +227,8 @@ def test_a_folder_of_excerpts_above_a_trace_is_refused_with_the_folder_to_name(t
 
 
 def test_work_whose_time_was_lost_stays_away(tmp_path: Path) -> None:
-    builder, far = TraceBuilder(), 2 * 10**15
+    builder = TraceBuilder()
+    far = 2 * 10**15
     for index in range(2):
         builder.step(index, far + index * 1_000_000, 900_000)
         builder.kernel(far + index * 1_000_000 + 5_000, far + index * 1_000_000 + 8_000, 1_000)
@@ -243,7 +251,8 @@ def test_the_median_step_and_those_without_gpu_work(tmp_path: Path) -> None:
 
 
 def test_errors(tmp_path: Path) -> None:
-    source, out = _made(steps=2).write(tmp_path / "trace.json.gz"), tmp_path / "e.json.gz"
+    source = _made(steps=2).write(tmp_path / "trace.json.gz")
+    out = tmp_path / "e.json.gz"
     with pytest.raises(TraceError, match="no step 7"):
         write_excerpt(source, out, 7)
     with pytest.raises(ConfigError, match="not the name"):
@@ -258,7 +267,8 @@ def test_errors(tmp_path: Path) -> None:
 
 
 def test_the_critical_path_is_marked_without_a_gap_and_is_passed_over_when_read(tmp_path: Path) -> None:
-    source, out = recorded("h100_vit"), tmp_path / "excerpt.json.gz"
+    source = recorded("h100_vit")
+    out = tmp_path / "excerpt.json.gz"
     made = write_excerpt(source, out, marks=critical_path_marks)
     marks = [event for event in _events(_document(out)) if event.get("cat") == "steptrace_mark"]
     full = read_trace(source)
@@ -280,7 +290,8 @@ def _two_ranks() -> list[RankFile]:
 
 
 def test_a_step_of_all_ranks_stands_on_one_clock_in_processes_of_each_rank(tmp_path: Path) -> None:
-    ranks, out = _two_ranks(), tmp_path / "ranks.json.gz"
+    ranks = _two_ranks()
+    out = tmp_path / "ranks.json.gz"
     assert ranks[1].clock_offset_ns != 0
     made = write_ranks_excerpt(ranks, out, marks=critical_path_marks)
     document = _document(out)

@@ -52,7 +52,8 @@ def _steps(count: int) -> TraceBuilder:
 
 
 def test_a_trace_that_has_lost_its_waits_says_no_number_of_syncs() -> None:
-    whole, lost = _steps(3).trace(), _without(_steps(3), *_WAITS).trace()
+    whole = _steps(3).trace()
+    lost = _without(_steps(3), *_WAITS).trace()
     assert syncs(whole).count == 3
     assert (_check(whole, "waiting_calls").wrong, _check(whole, "waiting_calls").figures["must_wait"]) == (0, 3)
     assert syncs(lost).count is None

@@ -68,7 +68,8 @@ def _is_mark(event: dict[str, Any]) -> bool:
 
 def _per_step(entry: TraceSummary) -> dict[str, Any]:
     """The figures of a mean step, by their names."""
-    overview, path = entry.overview, entry.critical_path
+    overview = entry.overview
+    path = entry.critical_path
     assert overview is not None
     assert path is not None
     return {

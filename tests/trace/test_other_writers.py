@@ -45,7 +45,8 @@ def _figures(trace: Trace) -> list[int]:
 )
 @pytest.mark.parametrize("chunk", [200, 1 << 20])
 def test_stray_commas_are_overlooked(tmp_path: Path, change: Any, chunk: int) -> None:
-    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good = tmp_path / "good.json"
+    bad = tmp_path / "bad.json"
     good.write_text(_text(_events()))
     bad.write_text(change(good.read_text()))
     assert bad.read_text() != good.read_text()
@@ -269,7 +270,8 @@ def test_traces_that_were_appended_to_each_other_are_an_error_with_a_next_step(t
 @pytest.mark.parametrize("at", [0, 4, 10**6])
 @pytest.mark.parametrize("chunk", [200, 1 << 20])
 def test_values_that_are_no_events_are_left_out(tmp_path: Path, others: list[Any], at: int, chunk: int) -> None:
-    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good = tmp_path / "good.json"
+    bad = tmp_path / "bad.json"
     events = _events()
     good.write_text(_text(events))
     bad.write_text(_text(events[:at] + others + events[at:]))
@@ -280,7 +282,8 @@ def test_values_that_are_no_events_are_left_out(tmp_path: Path, others: list[Any
 
 @pytest.mark.parametrize("chunk", [200, 1 << 20])
 def test_zero_bytes_behind_the_trace_are_overlooked(tmp_path: Path, chunk: int) -> None:
-    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good = tmp_path / "good.json"
+    bad = tmp_path / "bad.json"
     good.write_text(_text(_events()))
     bad.write_bytes(good.read_bytes() + b"\n" + b"\0" * 5_000)
     assert _figures(read_trace(bad)) == _figures(read_trace(good))

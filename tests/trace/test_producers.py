@@ -473,7 +473,8 @@ def test_steps_of_one_thread_do_not_overlap(marks: list[tuple[int, int, int]], s
     for number, begin, end in marks:
         builder.step(number, begin * 1_000, (end - begin) * 1_000)
     table = builder.trace().steps
-    begins, lengths = table["ts"] // 1_000, table["host_dur"] // 1_000
+    begins = table["ts"] // 1_000
+    lengths = table["host_dur"] // 1_000
     assert list(zip(table["index"], begins, begins + lengths, strict=True)) == steps
 
 

@@ -54,7 +54,8 @@ def test_metadata_before_and_after_the_events(tmp_path: Path) -> None:
 
 
 def test_bare_array_gzip_under_any_name_several_members_and_byte_order_mark(tmp_path: Path) -> None:
-    events, whole = json.dumps(_small().events).encode(), _small().text()
+    events = json.dumps(_small().events).encode()
+    whole = _small().text()
     for name, text in {
         "array.json": events,
         "gz_named.json": gzip.compress(events),
@@ -246,7 +247,8 @@ def test_processes_give_the_same_in_the_same_order(tmp_path: Path) -> None:
         builder = TraceBuilder(distributedInfo={"rank": rank})
         training_step(builder, rank)
         paths.append(builder.write(tmp_path / f"{rank}.json"))
-    here, there = read_each(read_trace, paths), read_each(read_trace, paths, workers=2)
+    here = read_each(read_trace, paths)
+    there = read_each(read_trace, paths, workers=2)
     assert [trace.rank for trace in there] == [0, 1, 2]
     for one, other in zip(here, there, strict=True):
         assert one.kernels.equals(other.kernels)

@@ -13,7 +13,8 @@ from steptrace.documents.quality import LostRecords
 from steptrace.documents.summary import TraceSummary
 from steptrace.words.quality import warning
 
-STEP, WORK = 1_000_000, 180_000
+STEP = 1_000_000
+WORK = 180_000
 
 
 def _training(steps: int, lost: Any, *, launches: int = 5, call: str = "cudaLaunchKernel") -> TraceBuilder:

@@ -129,7 +129,8 @@ def _as_lines(path: Path, count: int) -> None:
 
 @pytest.mark.parametrize("write", [_with_lost_waits, _with_comments, _as_lines])
 def test_reading_needs_calls_and_bytes_by_the_size(tmp_path: Path, write: Callable[[Path, int], None]) -> None:
-    calls, most = [], []
+    calls = []
+    most = []
     for count in (1_000, 4_000, 16_000):
         write(tmp_path / "trace.json", count)
         profile = cProfile.Profile()

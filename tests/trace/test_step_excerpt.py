@@ -55,7 +55,8 @@ def test_an_arrow_leads_from_a_launch_to_its_work() -> None:
 
 
 def test_it_is_read_as_any_trace_is(tmp_path: Path) -> None:
-    trace, file = three_steps().trace(), tmp_path / "step.json.gz"
+    trace = three_steps().trace()
+    file = tmp_path / "step.json.gz"
     excerpt = step_excerpt(trace)
     assert excerpt is not None
     file.write_bytes(excerpt.data)

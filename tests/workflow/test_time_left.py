@@ -13,7 +13,9 @@ def call(rounds: int, drawings: int) -> tuple[TimeLeft, list[tuple[float, float 
     counts = {**{f"train_memory_run{number}": len(LENGTHS) for number in range(rounds)}, "draw": drawings}
     jobs = [(f"train_memory_run{number}", variant, LENGTHS[variant]) for number in range(rounds) for variant in LENGTHS]
     jobs += [("draw", "", 1.0)] * drawings
-    left, now, told = TimeLeft(counts, 0.0), 0.0, []
+    left = TimeLeft(counts, 0.0)
+    now = 0.0
+    told = []
     for number, (rule, variant, length) in enumerate(jobs):
         left.begin(number, rule, variant, now)
         now += length

@@ -154,7 +154,8 @@ def test_init_changes_nothing_that_is_there(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_init_leaves_a_project_s_readme_and_writes_one_where_there_is_none(tmp_path: Path) -> None:
-    project, fresh = tmp_path / "project", tmp_path / "fresh"
+    project = tmp_path / "project"
+    fresh = tmp_path / "fresh"
     project.mkdir()
     (project / "README.md").write_text("# Mine\n")
     assert [main(["init", str(folder)]) for folder in (project, fresh)] == [0, 0]

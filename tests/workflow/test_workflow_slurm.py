@@ -294,7 +294,8 @@ def test_the_comparison_is_that_of_a_run_on_this_machine(small_study: str, tmp_p
         assert code == 1, output  # one variant is broken
         text = (folder / "results/small/comparison.json").read_text()
         by_place[where] = json.loads(text.replace(str(folder), "the project"))
-    here, slurm = by_place["here"], by_place["slurm"]
+    here = by_place["here"]
+    slurm = by_place["slurm"]
     statuses = [[variant["status"] for variant in document["variants"]] for document in (here, slurm)]
     assert statuses == [["ok", "ok", "failed"]] * 2
     for ours, theirs in zip(here["variants"], slurm["variants"], strict=True):

@@ -55,7 +55,8 @@ COUNTS = {
     **{"comparison": 1, "page": 1, "index": 1},
 }
 #: Seconds that each of the others takes at least, and to its kill: one of the kind is alive then.
-PACE, LATEST = 1.5, 1.2
+PACE = 1.5
+LATEST = 1.2
 LONGEST_S = 1500
 
 
@@ -135,7 +136,8 @@ def kill_one(
     delay: float,
 ) -> None:
     """Kill the `wanted`-th process of a kind to appear, or a later one, so many seconds after it has."""
-    begun, seen = time.monotonic(), dict[int, float]()
+    begun = time.monotonic()
+    seen = dict[int, float]()
     while True:
         assert running.poll() is None, f"no {kind} to kill: {running.communicate()[0]}"
         assert time.monotonic() < begun + LONGEST_S, f"no {kind} to kill within {LONGEST_S} s"
@@ -223,7 +225,8 @@ def forking(small_study: str, tmp_path: Path) -> Project:
 @pytest.mark.parametrize("trial", range(FORKED_KILLS))
 def test_a_kill_where_checks_are_forked(forking: Project, trial: int) -> None:
     """Of a process of one kind, some time after the first or a later one of its kind has appeared."""
-    chance, kinds = random.Random(1000 + trial), ("fork", "checks", "snakemake", "training")
+    chance = random.Random(1000 + trial)
+    kinds = ("fork", "checks", "snakemake", "training")
     kind = kinds[trial % len(kinds)]
     wanted = {"snakemake": 1, "checks": chance.randint(1, 2)}.get(kind, chance.randint(1, 4))
     delay = chance.uniform(1, 25) if kind == "snakemake" else chance.uniform(0, 0.8)

@@ -12,7 +12,8 @@ def batch(form, indices=range(12), **changes):
 
 
 def test_a_sample_depends_on_seed_and_index_alone():
-    first, again = RandomBoxes(8, image_size=32), RandomBoxes(20, image_size=32, form="list")
+    first = RandomBoxes(8, image_size=32)
+    again = RandomBoxes(20, image_size=32, form="list")
     for i in (5, 0, 5):
         assert all(torch.equal(a, b) for a, b in zip(first[i], again[i], strict=True))
     other = RandomBoxes(8, image_size=32, seed=1)

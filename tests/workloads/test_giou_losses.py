@@ -170,7 +170,8 @@ def operators_of(variant, images):
     """The operators of forward and backward in a trace on the CPU."""
     prediction, boxes = random_case(images)
     kind, form = VARIANTS[variant]
-    loss, target = kind(), in_form(boxes, form)
+    loss = kind()
+    target = in_form(boxes, form)
     # Events are of one cycle only either way; without acc_events PyTorch 2.11 warns of that.
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
         answer(loss, prediction, target)
@@ -247,7 +248,8 @@ def test_without_the_library_a_variant_is_refused_unless_the_twin_is_asked_for(k
     )
     prediction, boxes = random_case()
     target = in_form(boxes, "padded")
-    refused, allowed = kind(), kind(require_library=False)
+    refused = kind()
+    allowed = kind(require_library=False)
     refused.ops = allowed.ops = twin
     with pytest.raises(TrainError, match=r"(?s)nothing was built.*prepare\.log"):
         refused(prediction, target)

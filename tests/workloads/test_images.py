@@ -25,10 +25,12 @@ def images(folder, **changes):
 
 
 def test_a_sample_is_the_same_from_files_and_from_the_array(folder):
-    files, array = images(folder), images(folder, stored="array")
+    files = images(folder)
+    array = images(folder, stored="array")
     assert len(files) == len(array) == 12
     for index in range(12):
-        (image, label), (other, _) = files[index], array[index]
+        image, label = files[index]
+        other, _ = array[index]
         assert (image.shape, image.dtype, label) == ((3, 8, 8), torch.float32, index % CLASSES)
         assert torch.equal(image, other)
         assert torch.equal(image, files[index][0])

@@ -39,7 +39,8 @@ def loss_and_gradient(loss, logits, target):
 
 def by_hand(logits, target, ignore=-1, background=9):
     """The definition once more, pixel by pixel in Python's own floats."""
-    losses, labels = [], set()
+    losses = []
+    labels = set()
     for n, h, w in torch.cartesian_prod(*(torch.arange(size) for size in target.shape)).reshape(-1, 3).tolist():
         label = target[n, h, w].item()
         label = ignore if label == background else label

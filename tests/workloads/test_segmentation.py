@@ -23,7 +23,8 @@ def test_the_logits_are_not_clipped_but_every_hidden_layer_is():
 
 
 def test_a_sample_depends_on_seed_and_index_alone():
-    one, again = RandomMasks(8, 6, seed=3), RandomMasks(8, 6, seed=3)
+    one = RandomMasks(8, 6, seed=3)
+    again = RandomMasks(8, 6, seed=3)
     samples = [one[i] for i in range(8)]
     for i in reversed(range(8)):
         assert all(map(torch.equal, samples[i], again[i]))

@@ -97,7 +97,8 @@ def _on_the_gpu(trace: Trace) -> pd.DataFrame:
     collectives = trace.collectives
     kernel = collectives["kernel"].to_numpy()
     here = trace.kernels["device"].to_numpy()[kernel] == trace.device
-    collectives, kernel = collectives[here], kernel[here]
+    collectives = collectives[here]
+    kernel = kernel[here]
     kernels = trace.kernels.iloc[kernel]
     start, length = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
     hidden = intervals.measure_within(activity(trace).compute, start, start + length)

@@ -103,7 +103,8 @@ def followed(trace: Trace) -> pd.DataFrame:
 def _walk(nodes: Nodes, waits: LastWaits, steps: Steps) -> pd.DataFrame:
     """The parts of each step's path without empty ones; neighbours of one kind on one thread are joined."""
     # Views give Python's numbers, as lists do; lists of all nodes would be the peak of memory.
-    before, time = waits.before.data, nodes.time.data
+    before = waits.before.data
+    time = nodes.time.data
     walked = array("i")
     counts = []
     for node, begin in zip(nodes.step_ends.tolist(), steps.begin.tolist(), strict=True):

@@ -98,7 +98,8 @@ def edges_of(trace: Trace, work: GpuWork, steps: Steps, selection: Selection, no
 
 def _within_hosts(trace: Trace, steps: Steps, selection: Selection, nodes: Nodes) -> Iterator[Edges]:
     """Each host thread continues after its previous instant."""
-    thread, time = nodes.host_thread, nodes.time
+    thread = nodes.host_thread
+    time = nodes.time
     after = np.flatnonzero(thread[1:] == thread[:-1]) + 1
     kind = np.full(len(thread), HOST, dtype=np.int64)
     of_steps = after[thread[after] == steps.thread]
@@ -146,7 +147,8 @@ def _to_starts(work: GpuWork, steps: Steps, selection: Selection, nodes: Nodes) 
     for before in (work.event, work.graph, work.stream):
         source = before[starting]
         usable = (source >= 0) & (np.isin(source, selection.work) | (take(work.end, source) <= steps.first))
-        target, source = starting[usable], source[usable]
+        target = starting[usable]
+        source = source[usable]
         yield Edges(nodes.of_start(target), nodes.of_end(source), work.end[source], QUEUE, kernel=target)
 
 
@@ -173,7 +175,8 @@ def _to_returns(trace: Trace, work: GpuWork, selection: Selection, nodes: Nodes)
     both = np.isin(sync, selection.syncs[selection.returns]) & usable[kernel]
     sync = np.searchsorted(selection.syncs, sync[both])
     kernel = kernel[both]
-    thread, back = selection.sync_thread[sync], selection.sync_end[sync]
+    thread = selection.sync_thread[sync]
+    back = selection.sync_end[sync]
     source = nodes.of_end(kernel)
     at = work.end[kernel]
     kind = np.full(len(sync), SYNC)
@@ -195,5 +198,6 @@ def _to_ends_of_steps(trace: Trace, work: GpuWork, steps: Steps, selection: Sele
     around = np.searchsorted(steps.begin, work.start[rows], side="right") - 1
     step = np.where(launched, of_launch, around)
     inside = (step >= 0) & (work.end[rows] <= steps.end[step])
-    rows, step = rows[inside], step[inside]
+    rows = rows[inside]
+    step = step[inside]
     yield Edges(nodes.step_ends[step], nodes.of_end(rows), work.end[rows], QUEUE, kernel=rows)

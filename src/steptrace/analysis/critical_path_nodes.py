@@ -74,7 +74,8 @@ def select(trace: Trace, work: GpuWork, steps: Steps) -> Selection:
     placed = starting[(work.launched_ns[starting] < 0) & ~follows]
     placed_thread = np.where(work.thread[placed] >= 0, work.thread[placed], steps.thread)
     training = trace.threads["training"].to_numpy(dtype=bool)
-    (begin, back), thread = start_end(trace.syncs), trace.syncs["thread"].to_numpy()
+    begin, back = start_end(trace.syncs)
+    thread = trace.syncs["thread"].to_numpy()
     used = training[thread] | (thread == steps.thread)
     used |= np.isin(thread, np.append(work.thread[rows], placed_thread))
     syncs = np.flatnonzero(used & (back > steps.first) & (begin < steps.limit(thread)))
@@ -155,7 +156,8 @@ def nodes_of(trace: Trace, work: GpuWork, steps: Steps, selection: Selection) ->
     points = _instants_of_hosts(work, steps, selection)
     host_keys = intervals.distinct(np.concatenate([_key(steps, length, thread, time) for thread, time in points]))
     host_thread, host_time = np.divmod(host_keys, length)
-    starting, ending = selection.starting, selection.work
+    starting = selection.starting
+    ending = selection.work
     counts = (len(host_keys), len(starting), len(ending), len(steps.begin))
     time = np.concatenate([host_time + steps.first, work.start[starting], work.end[ending], steps.end])
     phase = np.repeat([_HOST_NODE, _STARTS, _ENDS, _STEPS], counts)
@@ -180,7 +182,8 @@ def nodes_of(trace: Trace, work: GpuWork, steps: Steps, selection: Selection) ->
 
 def _instants_of_hosts(work: GpuWork, steps: Steps, selection: Selection) -> list[tuple[Ints, Ints]]:
     """The threads and times of all instants on hosts; some come more than once."""
-    starting, bursts = selection.starting, selection.bursts
+    starting = selection.starting
+    bursts = selection.bursts
     launched = starting[work.launched_ns[starting] >= steps.first]
     waits_for_data = intervals.clip(selection.loader, steps.first, steps.last_on_host).reshape(-1)
     of_steps = np.concatenate([[steps.first, steps.last_on_host], waits_for_data, bursts[:, 1]])

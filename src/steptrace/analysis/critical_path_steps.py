@@ -83,18 +83,22 @@ def bursts_of(trace: Trace, steps: Steps, threads: list[int]) -> Ints:
 
 def _spans(trace: Trace, steps: Steps, threads: list[int]) -> dict[int, Spans]:
     """The events of host threads between the start of the first step and the host's end of the last, by thread."""
-    of_thread, parts = [], []
+    of_thread = []
+    parts = []
     for table in _host_tables(trace):
-        (ts, end), thread = start_end(table), table["thread"].to_numpy()
+        ts, end = start_end(table)
+        thread = table["thread"].to_numpy()
         inside = np.isin(thread, threads) & (ts >= steps.first) & (end <= steps.last_on_host)
         inside &= ts < steps.last_on_host
         of_thread.append(thread[inside])
         parts.append(intervals.spans(ts[inside], end[inside]))
-    thread, spans = np.concatenate(of_thread), np.concatenate(parts)
+    thread = np.concatenate(of_thread)
+    spans = np.concatenate(parts)
     of_thread.clear()
     parts.clear()
     if len(threads) > 1:
         order = np.argsort(thread, kind="stable")
-        thread, spans = thread[order], spans[order]
+        thread = thread[order]
+        spans = spans[order]
     used, first = np.unique(thread, return_index=True)
     return dict(zip(used.tolist(), np.split(spans, first[1:]), strict=False))

@@ -163,7 +163,8 @@ class _Ended:
         self._rows = np.argsort(end, kind="stable")
         rank = np.empty(len(end), dtype=np.int64)
         rank[np.argsort(asked, kind="stable")] = np.arange(len(end))
-        self._rank, self._queue = rank[self._rows], queue[self._rows]
+        self._rank = rank[self._rows]
+        self._queue = queue[self._rows]
 
     def before(self, time: Ints, row: Ints | None = None) -> Ints:
         """How many ended by each time. With `row`, one that ended just then counts only if it comes before it."""

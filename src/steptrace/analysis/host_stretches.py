@@ -91,7 +91,8 @@ def _operator_at(trace: Trace, ends: Ints) -> Ints:
     rows = np.flatnonzero(on_training(trace, trace.ops))
     start, length = (trace.ops[name].to_numpy()[rows] for name in ("ts", "dur"))
     order = np.lexsort((-length, start))
-    start, rows = start[order], rows[order]
+    start = start[order]
+    rows = rows[order]
     place = np.searchsorted(start, ends, side="left")
     begins = np.append(start, -1)[place] == ends
     return np.where(begins, np.append(rows, -1)[place], -1)

@@ -26,7 +26,8 @@ from steptrace.trace.columns import counted, ended_before, map_names, references
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import LOADER_LABEL
 
-_DATA, _COPY = "data", "copy data"
+_DATA = "data"
+_COPY = "copy data"
 
 
 def verdict_on(share: float | None) -> InputVerdict | None:
@@ -84,13 +85,15 @@ def input_wait(trace: Trace, unprofiled: Unprofiled | None = None, kinds: Alike 
         kinds: the kinds of the profiled steps. Without such waits each counts as often as it comes.
     """
     device = trace.device
-    signs, table = _waits(trace), input_waits(trace)
+    signs = _waits(trace)
+    table = input_waits(trace)
     start, end = _bounds(trace) if device is None else trace.steps_span
     steps = len(trace.steps) or None
     window_ns = int(np.sum(end - start))
     waits = wait_ns = idle_ns = None
     if signs is not None:
-        waits, wait_ns = int(table["waits"].sum()), int(table["wait_ns"].sum())
+        waits = int(table["waits"].sum())
+        wait_ns = int(table["wait_ns"].sum())
         idle_ns = None if device is None else int(table["gpu_idle_wait_ns"].sum())
     counted_ns = wait_ns if idle_ns is None else idle_ns
     share = None if counted_ns is None or not window_ns else counted_ns / window_ns

@@ -110,7 +110,8 @@ _AT_ONCE: Final = 1 << 14
 #: A sequence has at least two activities.
 MINIMUM_LENGTH = 2
 #: The most sequences in summary.json, and the most entries of each.
-MOST, MOST_ENTRIES = 20, 30
+MOST = 20
+MOST_ENTRIES = 30
 
 
 @table("sequences", SequenceRow, of_call_tree=True)
@@ -128,7 +129,8 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
     launch_ts = tree["ts"].to_numpy()[node]
     launched = np.where(on_training(trace, tree[["thread"]].iloc[node]), launch_ts, np.iinfo(np.int64).max)
     by_time = np.argsort(launched, kind="stable")
-    launched, by_launch = launched[by_time], order[by_time]
+    launched = launched[by_time]
+    by_launch = order[by_time]
     is_label = (calls["kind"] == "label").to_numpy() & calls["training"].to_numpy()
     start = calls["ts"].to_numpy()
     first, stop = (np.searchsorted(launched, start + length) for length in (0, calls["host_ns"].to_numpy()))

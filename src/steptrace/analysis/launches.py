@@ -133,7 +133,8 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
 @once
 def launches(trace: Trace) -> Launches | None:
     """Sum, median, 95th percentile and maximum of each time; counts; by call. None where launches are unknown."""
-    device, kernels = trace.device, trace.kernels
+    device = trace.device
+    kernels = trace.kernels
     if not launches_measured(trace):
         return None
     times = launch_times(trace)

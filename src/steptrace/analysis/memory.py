@@ -154,7 +154,8 @@ def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
     if not any(name == "forward" for *_, name in spans):
         spans = unlabelled_parts(trace)
         rest = "forward"
-    edges, names = [MISSING], [rest]
+    edges = [MISSING]
+    names = [rest]
     for start, end, name in sorted(spans):
         start = max(start, edges[-1])
         if end > start:
@@ -197,7 +198,8 @@ def _device(trace: Trace, kind: int, device: Any) -> DeviceMemory:
     before, agrees = _before(events, instants, level, record)
     level = level + (before or 0)
     peak = int(np.argmax(level))
-    at, allocated = int(instants[peak]), int(level[peak])
+    at = int(instants[peak])
+    allocated = int(level[peak])
     reserved = _reserved(events, instants)
     most_reserved = None if pd.isna(reserved).all() else int(pd.Series(reserved).max())
     live = _live_at(trace, blocks, at, allocated, {} if record is None else record.held)

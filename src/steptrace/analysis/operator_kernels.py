@@ -34,7 +34,8 @@ def operator_kernels(trace: Trace, operator: str) -> pd.DataFrame:
 
     Work of the backward pass is below the operators that autograd calls, not below those of the forward pass.
     """
-    tree, node = call_tree(trace), kernel_nodes(trace)
+    tree = call_tree(trace)
+    node = kernel_nodes(trace)
     calls = np.flatnonzero(((tree["kind"] == "op") & (tree["name"] == operator)).to_numpy())
     within = np.zeros(len(tree) + 1, dtype=np.int64)
     np.add.at(within, calls, 1)

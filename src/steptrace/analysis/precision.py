@@ -267,7 +267,8 @@ def precision(trace: Trace) -> Precision | None:
 
 def precision_of(formats: pd.DataFrame) -> Precision:
     """The sums of a table `kernel_formats`, with the kernels with the most time among the eligible."""
-    ns, core = formats["ns"], formats["tensor_core"]
+    ns = formats["ns"]
+    core = formats["tensor_core"]
     eligible = formats["eligible"].to_numpy(dtype=bool)
 
     def total(rows: Any) -> int:

@@ -176,7 +176,8 @@ def _linked(trace: Trace) -> QualityCheck:
 def _with_operator(trace: Trace) -> list[QualityCheck]:
     """Whether the operators that launches name are in the trace; nothing where none names one."""
     records = trace.meta.records
-    missing, total = records.without_operator, records.named_operator
+    missing = records.without_operator
+    total = records.named_operator
     warns = missing > LOST_SHARE * total
     return [_check("launches_with_operator", missing, total, warns=warns)] if total else []
 
@@ -261,7 +262,8 @@ def _clocks(trace: Trace) -> QualityCheck:
     linked = trace.kernels["launch"].notna().to_numpy()
     early: Ints = (launched_at(trace) - trace.kernels["ts"].to_numpy())[linked]
     wrong = early > CLOCK_TOLERANCE_NS
-    count, total = int(wrong.sum()), int(linked.sum())
+    count = int(wrong.sum())
+    total = int(linked.sum())
     worst_ns = int(early.max()) if count else 0
     return _check("after_launch", count, total, warns=count > 0, worst_ns=worst_ns)
 

@@ -233,7 +233,8 @@ class _Cluster:
     def add(self, row: int, rank: int, start: int, end: int) -> None:
         self.rows.append(row)
         self.ranks.add(rank)
-        self.last_start, self.first_end = max(self.last_start, start), min(self.first_end, end)
+        self.last_start = max(self.last_start, start)
+        self.first_end = min(self.first_end, end)
         self.shortest = min(self.shortest, end - start)
 
 

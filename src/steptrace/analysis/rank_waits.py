@@ -126,7 +126,8 @@ def _exposed_wait(
     start = times["ts"].to_numpy(dtype=np.int64)
     until = start + times["least_wait_ns"].fillna(0).to_numpy(dtype=np.int64)
     end = start + times["dur_ns"].to_numpy(dtype=np.int64)
-    under_way, waiting = intervals.union(intervals.spans(start, end)), intervals.union(intervals.spans(start, until))
+    under_way = intervals.union(intervals.spans(start, end))
+    waiting = intervals.union(intervals.spans(start, until))
     transfer = intervals.union(intervals.spans(until, end))
     if communication is not None:
         transfer = intervals.union(transfer, intervals.subtract(communication, under_way))

@@ -129,7 +129,8 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
     second = complete[~complete["last"]].groupby("match")["start_ns"].max()
     waits = []
     for rank in clocks.offset:
-        of_rank, known = matched[matched["rank"] == rank], complete[complete["rank"] == rank]
+        of_rank = matched[matched["rank"] == rank]
+        known = complete[complete["rank"] == rank]
         last = known[known["last"]].set_index("match")
         of_other_ranks = complete[complete["match"].isin(last.index) & (complete["rank"] != rank)]
         measured = len(known) > 0
@@ -215,7 +216,8 @@ def ranks(
         tables: `tables` of the same traces.
         not_read: the ranks of the job whose traces were not read.
     """
-    waits, matched = tables["rank_waits"], tables["matched_collectives"]
+    waits = tables["rank_waits"]
+    matched = tables["matched_collectives"]
     whole = matched["match"].where(matched["complete"])
     by_name = matched.assign(whole=whole).groupby(["collective", "group"], dropna=False, sort=True)
     waited = by_name.agg(

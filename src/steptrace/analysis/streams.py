@@ -130,7 +130,8 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
     ts = np.concatenate([np.minimum(launched_at(trace)[linked], start), start])
     group = np.tile(by_stream.ngroup().to_numpy(dtype=np.int64), 2)
     order = np.lexsort((ts, group))
-    group, ts = group[order], ts[order]
+    group = group[order]
+    ts = ts[order]
     change = np.repeat(np.array([1, -1], dtype=np.int64), len(rows))[order]
     first = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (ts[1:] != ts[:-1])))
     return {
@@ -153,7 +154,8 @@ def queues(trace: Trace) -> pd.DataFrame:
     kernels = trace.kernels[~left_over(trace)]
     linked = kernels["launch"].notna().to_numpy()
     grouped = kernels.assign(linked=linked).groupby(["device", "stream"])["linked"]
-    sizes, entered = grouped.size().to_dict(), grouped.sum().to_dict()
+    sizes = grouped.size().to_dict()
+    entered = grouped.sum().to_dict()
     if not len(lengths):
         return frame_of(Queue)
     # All streams at once: a group's rows stand together, `first` is where each group begins.

@@ -112,10 +112,10 @@ def _in_main_part(costs: pd.DataFrame) -> pd.DataFrame:
     keys = [costs[name] for name in SITE_KEY if name not in _PART]
     main = costs[[*_PART]].copy()
     for _, group in costs.groupby([*keys, is_backward, label], dropna=False, sort=False):
-        (((label_of_most, phase_of_most), _),) = Counter(zip(group["label"], group["phase"], strict=True)).most_common(
-            1
-        )
-        main.loc[group.index, "label"], main.loc[group.index, "phase"] = label_of_most, phase_of_most
+        places = Counter(zip(group["label"], group["phase"], strict=True))
+        label_of_most, phase_of_most = places.most_common(1)[0][0]
+        main.loc[group.index, "label"] = label_of_most
+        main.loc[group.index, "phase"] = phase_of_most
     return costs.assign(**{name: main[name] for name in _PART})
 
 

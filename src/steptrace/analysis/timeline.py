@@ -95,7 +95,8 @@ def of_division(name: str, kind: LaneKind, division: Division) -> Events:
 def _operators(trace: Trace) -> list[Events]:
     """The operators that the program or a backward node calls, by thread, the steps' thread first."""
     called = np.flatnonzero((row_numbers(trace.ops["parent"]) < 0) & on_training(trace, trace.ops))
-    threads, time = trace.ops["thread"].to_numpy()[called], trace.ops["dur"].to_numpy()[called]
+    threads = trace.ops["thread"].to_numpy()[called]
+    time = trace.ops["dur"].to_numpy()[called]
     by_time = sorted(set(threads.tolist()), key=lambda thread: -int(time[threads == thread].sum()))
     of_steps = set(trace.steps["thread"].tolist())
     chosen = sorted(by_time, key=lambda thread: thread not in of_steps)[:MOST_THREADS]

@@ -62,5 +62,6 @@ def _names(entry: str, places: Iterable[tuple[str, int | None]]) -> bool:
 
 
 def _is_end(name: str, file: str) -> bool:
-    wanted, parts = PurePath(name).parts, PurePath(file).parts
+    wanted = PurePath(name).parts
+    parts = PurePath(file).parts
     return parts[-len(wanted) :] == wanted

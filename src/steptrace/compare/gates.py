@@ -103,10 +103,12 @@ def _worded(gate: GateOutcome) -> GateOutcome:
 
 def _outcome(gate: GateOutcome, comparison: Comparison, variant: VariantResult) -> GateOutcome:
     """The gate with its outcome, its figure, and the reasons if it does not hold."""
-    key, limits = gate.key, gate.limits
+    key = gate.key
+    limits = gate.limits
     if limits.get("scale", comparison.scale) != comparison.scale:
         return _skipped(gate, "other_scale", scale=limits["scale"])
-    before, unusable = None, None
+    before = None
+    unusable = None
     if "at_most_ratio" in limits:
         before, unusable = _earlier(str(limits["baseline"]))
     if before is not None and (differing := machines_differ(before, comparison)):

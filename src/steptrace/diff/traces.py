@@ -157,7 +157,8 @@ def _name(change: RowPair[Any]) -> str:
 
 def _row(change: RowPair[Any], name: str, renamed: Mapping[str, tuple[str, ...]] | None = None) -> RowChange:
     row = change.row
-    file, function = getattr(row, "file", None), getattr(row, "function", None)
+    file = getattr(row, "file", None)
+    function = getattr(row, "function", None)
     return RowChange(
         name=name,
         place=getattr(row, "label", None) if file is None else f"{file}: {function}",

@@ -115,7 +115,8 @@ class EventsFile:
         try:
             with open_file(self._path) as file:
                 if os.fstat(file.fileno()).st_size < self._begun:  # removed by a cleaner, and begun anew by a process
-                    self._begun, self._rest = 0, b""
+                    self._begun = 0
+                    self._rest = b""
                 file.seek(self._begun)
                 written = file.read()
         except OSError:  # not there yet, or removed by a cleaner of temporary files

@@ -49,7 +49,8 @@ def kernels_of_call(
 
 def compiled_items(prediction: "PredictedStep") -> tuple[Item, ...]:
     """The queue of a prediction's steps with compiled code; empty if there is none, or if part of it is not known."""
-    followed, compiled = prediction.followed, prediction.followed.compiled
+    followed = prediction.followed
+    compiled = prediction.followed.compiled
     if compiled is None or not all(code.is_known for code in compiled.codes):
         return ()
     flags = {"tf32": prediction.tf32, "tf32_convolutions": prediction.tf32_convolutions}
@@ -128,7 +129,8 @@ def _with_overlap(queue: Sequence[int], collectives: Collection[int]) -> Iterato
     """
     place = 0
     while place < len(queue):
-        entry, place = queue[place], place + 1
+        entry = queue[place]
+        place = place + 1
         if entry > FIRST_CALL or (FIRST_CALL - entry) % 2 == 0:
             yield entry, _WHOLE
             continue
@@ -149,7 +151,8 @@ def compiled_peak(prediction: "PredictedStep") -> int | None:
     Memory peaks between the forward and the backward pass. Compiled code keeps fewer bytes for the backward pass, since
     it recomputes some values and never writes others. The difference is subtracted from the uncompiled peak.
     """
-    peak, compiled = prediction.peak_memory_bytes, prediction.followed.compiled
+    peak = prediction.peak_memory_bytes
+    compiled = prediction.followed.compiled
     if peak is None or compiled is None:
         return peak
     for place, code in enumerate(compiled.codes):

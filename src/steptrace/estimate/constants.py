@@ -198,7 +198,8 @@ class Constants:
         """
         found = self._by_multiprocessor(found, gpu)
         if found.gflops_per_sm:
-            peak, products = gpu.flops(_TYPES.get(format_, "")), self.efficiency_of("product", format_, gpu)
+            peak = gpu.flops(_TYPES.get(format_, ""))
+            products = self.efficiency_of("product", format_, gpu)
             sustained = found.gflops_per_sm * 1e9 * driver_facts(gpu).sms / (peak or gpu.flops("float32") or 1.0)
             return replace(found, arithmetic=min(sustained, products.arithmetic), gflops_per_sm=0.0)
         if found.of_products:
@@ -214,7 +215,8 @@ class Constants:
             return replace(found, arithmetic=share, spread_arithmetic=spread)
         if kind == "product":
             return found
-        products, there = self.efficiency_of("product", "16", gpu), self.efficiencies.get(("product", "16", where))
+        products = self.efficiency_of("product", "16", gpu)
+        there = self.efficiencies.get(("product", "16", where))
         if there is None:
             return replace(found, arithmetic=min(found.arithmetic, products.arithmetic))
         # How much of what power takes from products it takes from this class is not known.

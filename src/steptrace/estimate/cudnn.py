@@ -78,7 +78,8 @@ def product_of(call: OperatorCalls) -> tuple[int, int, int, int]:
     """
     result = call.inputs[0] if is_backward(call) else call.outputs[0]
     weight = images_and_weight(call)[1]
-    count, channels = groups(call), max(1, result.shape[1])
+    count = groups(call)
+    channels = max(1, result.shape[1])
     return count, channels // count, max(1, elements(result) // channels), max(1, elements(weight) // channels)
 
 
@@ -151,7 +152,8 @@ def convolution_backward(call: OperatorCalls) -> int:
     gradient, images, weight = call.inputs[:3]
     copies = other_layouts((images, weight))
     of_gradient = other_layouts((images, weight), gradient) - copies
-    transposed, of_one_channel = gradient.shape[1] != weight.shape[0], weight.shape[1] == 1 < images.shape[1]
+    transposed = gradient.shape[1] != weight.shape[0]
+    of_one_channel = weight.shape[1] == 1 < images.shape[1]
     in_other_order = (gradient.strides[1] == 1) != channels_last((images, weight))
     if not (transposed or of_one_channel or in_other_order):
         of_gradient *= sum(len(output.shape) > 1 for output in call.outputs)
@@ -203,5 +205,6 @@ def _channels_lie_last(images: TensorSpec) -> bool:
 def _counts_blocks(images: TensorSpec) -> bool:
     """Whether several blocks share the rows of a channels-last tensor; a launch then clears their counter first."""
     channels = images.shape[1]
-    rows, width = elements(images) // channels, min(1 << channels.bit_length() - 1, 32)
+    rows = elements(images) // channels
+    width = min(1 << channels.bit_length() - 1, 32)
     return _channels_lie_last(images) and -(-rows // (16 * 512 // width)) >= _SHARED_ROWS

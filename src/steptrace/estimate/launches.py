@@ -112,8 +112,10 @@ def _indexed(call: OperatorCalls) -> int:
     host are copied first, and 32-bit indices are cast. A backward pass accumulates into a new tensor of zeros, in
     place and without checks.
     """
-    name, accumulate = base_name(call.name), bool(call.arguments.get("accumulate"))
-    of_host, value_of_host = int(call.arguments.get("host_indices", 0)), bool(call.arguments.get("host_value"))
+    name = base_name(call.name)
+    accumulate = bool(call.arguments.get("accumulate"))
+    of_host = int(call.arguments.get("host_indices", 0))
+    value_of_host = bool(call.arguments.get("host_value"))
     indexed_by = call.inputs[1:] if name == "index" or value_of_host else call.inputs[1:-1]
     masks = [tensor for tensor in indexed_by if tensor.dtype in ("bool", "uint8")]
     of_numbers = [tensor for tensor in indexed_by if tensor.dtype in ("int64", "int32")]
@@ -124,7 +126,8 @@ def _indexed(call: OperatorCalls) -> int:
     searched = 1 + copied + sum(map(_nonzero, masks)) + (name == "index_put" and call.phase != "backward")
     if not accumulate:
         return searched
-    whole, values = call.inputs[0], call.inputs[-1]
+    whole = call.inputs[0]
+    values = call.inputs[-1]
     count = max(map(elements, of_numbers), default=elements(values))
     rows = elements(whole)
     for size in whole.shape[max(1, indices + of_host) :]:
@@ -172,7 +175,8 @@ def _unique_rows(call: OperatorCalls) -> int:
     inverse, counts = (bool(arguments.get(name)) for name in ("return_inverse", "return_counts"))
     if arguments.get("dim") is None:
         return 3 + 3 * inverse
-    sorting, copied = base_name(call.name) == "unique_dim", bool(arguments["dim"])
+    sorting = base_name(call.name) == "unique_dim"
+    copied = bool(arguments["dim"])
     return 4 + sorting + copied + 5 * inverse + 4 * counts
 
 
@@ -235,7 +239,8 @@ def _grouped_product(call: OperatorCalls) -> int:
 
 
 def _embedding_backward(call: OperatorCalls) -> int:
-    count, rows = elements(call.inputs[1]), call.outputs[0].shape[0] if call.outputs else 1
+    count = elements(call.inputs[1])
+    rows = call.outputs[0].shape[0] if call.outputs else 1
     return 2 if count <= _UNSORTED else 11 + radix_sort(count, rows.bit_length())
 
 
@@ -259,7 +264,8 @@ def _spectral(call: OperatorCalls) -> int:
     cuFFT takes up to three axes at once. A scale is multiplied in. The half of a transform of real numbers that cuFFT
     leaves out is filled in where it is asked for. A transform to real numbers works on a copy.
     """
-    axes, arguments = call.arguments.get("dim"), call.arguments
+    axes = call.arguments.get("dim")
+    arguments = call.arguments
     count = len(axes) if isinstance(axes, list | tuple) else 1
     beside = base_name(call.name) == "_fft_c2r" or arguments.get("onesided") is False
     return -(-count // _CUFFT_AXES) + beside + bool(arguments.get("normalization"))

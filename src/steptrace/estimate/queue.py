@@ -135,7 +135,8 @@ def simulate(
     has_syncs = any(isinstance(item, Sync) for item in order)
     if not has_syncs and not len(collectives):
         return StepTimes(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT))
-    numbered, stretches = _numbered(order), _Stretches(seconds, launches, per_launch)
+    numbered = _numbered(order)
+    stretches = _Stretches(seconds, launches, per_launch)
     if has_syncs:  # nothing is in flight after the last sync, so the simulated step begins and ends there
         last = max(place for place, (item, _) in enumerate(numbered) if isinstance(item, Sync))
         state = _State()
@@ -144,7 +145,8 @@ def simulate(
     state = _State()
     _run(numbered, state, stretches, per_launch, collectives)
     _run(numbered, state, stretches, per_launch, collectives)  # the host now runs ahead, so later steps differ
-    second, waited = _end(state), state.exposed.copy()
+    second = _end(state)
+    waited = state.exposed.copy()
     _run(numbered, state, stretches, per_launch, collectives)
     step = np.maximum(_end(state) - second, np.maximum(gpu, host))
     return StepTimes(step, gpu, host, communication, state.exposed - waited)
@@ -159,7 +161,8 @@ _Numbered = list[tuple[Item | int, int]]
 
 def _numbered(order: Sequence[Item | int]) -> _Numbered:
     """Each item, with the number of collectives before it."""
-    before, result = 0, []
+    before = 0
+    result = []
     for item in order:
         result.append((item, before))
         before += isinstance(item, Collective)
@@ -234,7 +237,8 @@ class _Stretches:
         launches = self._launches[places]
         group = max(1, -(-len(places) // _MOST_ITEMS))
         launched = np.cumsum(launches)
-        total, latest = np.zeros(COUNT), np.full(COUNT, -np.inf)
+        total = np.zeros(COUNT)
+        latest = np.full(COUNT, -np.inf)
         for start in range(0, len(places), _AT_ONCE * group):
             block = slice(start, start + _AT_ONCE * group)
             taken = self._seconds[places[block]]

@@ -88,7 +88,8 @@ def draws_of(followed: FollowedStep, gpu: Gpu, constants: Constants | None = Non
 
 def _repeats(followed: FollowedStep) -> int:
     """How often the queue repeats itself: the number of steps if all have the same queue, otherwise 1."""
-    steps, queue = followed.steps, followed.queue
+    steps = followed.steps
+    queue = followed.queue
     if steps < 2 or not queue or len(queue) % steps:
         return 1
     length = len(queue) // steps
@@ -151,7 +152,8 @@ def estimate_drawn(
     followed: FollowedStep, drawn: StepDraws, gpu: Gpu, *, peaks: Mapping[int, int] | None = None
 ) -> Estimate:
     """The estimate of a step from its draws; `peaks`: see `estimate_step`."""
-    timeline, launched = drawn.timeline, drawn.launched
+    timeline = drawn.timeline
+    launched = drawn.launched
     middles = np.median(drawn.seconds, axis=1) if len(launched) else np.zeros(0)
     works = [
         Work(item, float(middle * item.calls), _why_uncovered(item.kernel, gpu))

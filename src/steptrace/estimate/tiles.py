@@ -106,7 +106,8 @@ def attention_effort(sizes: Sequence[Any], losses: AttentionLosses, sms: int, *,
 def _tiled(sizes: tuple[int, ...], sms: int, *, is_fast: bool) -> float:
     """The factor with the best tile and split, as a library's heuristics would choose them."""
     batches, m, n, k = sizes
-    least, loading = math.inf, _LOADING if is_fast else _LOADING_SLOW
+    least = math.inf
+    loading = _LOADING if is_fast else _LOADING_SLOW
     for rows, columns, share in _TILES if is_fast else _TILES_SLOW:
         tiles = batches * math.ceil(m / rows) * math.ceil(n / columns)
         area = rows * columns / share

@@ -64,7 +64,8 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *,
         efficiency = constants.efficiency_for(kernel, gpu)
         by_flop, by_bytes = ideal_seconds(kernel, gpu)
         stream = f"{kernel.kind} {kernel.format}"
-        seconds, in_vain = np.zeros(COUNT), 1.0
+        seconds = np.zeros(COUNT)
+        in_vain = 1.0
         if by_flop:
             in_vain = effort(kernel, gpu, constants.attention)
             grown = (

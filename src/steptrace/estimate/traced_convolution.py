@@ -63,7 +63,8 @@ def recorded_convolution(name: str, sizes: Sequence[Sequence[int]], settings: st
 
 
 def _forward(name: str, sizes: Sequence[Sequence[int]], values: Sequence[Any]) -> RecordedConvolution:
-    places, (images, weight) = _FORWARD[name], sizes[:2]
+    places = _FORWARD[name]
+    images, weight = sizes[:2]
     transposed = name == _TRANSPOSED or (places.transposed is not None and values[places.transposed])
     spatial = len(images) - 2
     stride, padding, dilation = (
@@ -72,7 +73,9 @@ def _forward(name: str, sizes: Sequence[Sequence[int]], values: Sequence[Any]) -
     beyond = [0] * spatial if places.output_padding is None else _for_each(values[places.output_padding], spatial)
     lengths = []
     for place in range(spatial):
-        size, step, pads = images[2 + place], stride[place], 2 * padding[place]
+        size = images[2 + place]
+        step = stride[place]
+        pads = 2 * padding[place]
         reach = dilation[place] * (weight[2 + place] - 1) + 1
         if transposed:
             lengths.append((size - 1) * step - pads + reach + beyond[place])

@@ -60,7 +60,8 @@ def recorded_call(name: str, types: str, sizes: str, strides: str, settings: str
     if base in OPERATORS["convolution"]["names"]:
         outputs, work = _of_convolution(base, inputs, of_sizes, settings)
     else:
-        outputs, work = _output(base, inputs), flop(base, of_sizes)
+        outputs = _output(base, inputs)
+        work = flop(base, of_sizes)
     if outputs is None:
         return None
     return OperatorCalls(
@@ -147,12 +148,14 @@ def flop(name: str, inputs: Shapes) -> int:
 
 
 def _mm(inputs: Shapes) -> int:
-    (m, k), (_k, n) = inputs[0], inputs[1]
+    m, k = inputs[0]
+    _k, n = inputs[1]
     return 2 * m * k * n
 
 
 def _bmm(inputs: Shapes) -> int:
-    (b, m, k), (_b, _k, n) = inputs[0], inputs[1]
+    (b, m, k) = inputs[0]
+    (_b, _k, n) = inputs[1]
     return 2 * b * m * k * n
 
 

@@ -97,7 +97,8 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
     arithmetic = arithmetic_of(call, tf32=tf32)
     format_ = FORMATS.get(arithmetic, "32")
     kind = kind_of(call, format_)
-    flop, effort = float(call.flop), 1.0
+    flop = float(call.flop)
+    effort = 1.0
     sizes: tuple[int, ...] = ()
     if kind in _TILED_CONVOLUTIONS and format_ == "32" and flop:
         sizes = product_of(call)
@@ -321,7 +322,8 @@ def _written_part(call: OperatorCalls) -> int | None:
     place = _WRITTEN_PART.get(base_name(call.name))
     if place is None or len(call.inputs) < 2:
         return None
-    target, part = call.inputs[0], call.inputs[place]
+    target = call.inputs[0]
+    part = call.inputs[place]
     by_mask = any(tensor.dtype in ("bool", "uint8") for tensor in call.inputs[1:])
     # How many elements a mask selects is not known, nor how many get one value.
     if by_mask or elements(part) <= 1 or call.arguments.get("host_value"):

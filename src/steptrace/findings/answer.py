@@ -232,7 +232,8 @@ def _limit(limited_by: str | None, fewer: Iterable[Fewer]) -> Literal["launches"
 
 def _fewer(study: Comparison, baseline: VariantResult, chosen: VariantResult, *, estimated: bool) -> list[Fewer]:
     """The launches (kernels, operators) and syncs that a step of the chosen variant has fewer of than its baseline."""
-    pair, (_, syncs) = (baseline, chosen), study.sync_counts
+    pair = (baseline, chosen)
+    _, syncs = study.sync_counts
     counts: dict[Counted, list[float | None]] = {
         "launches": [next((estimate.launches for estimate in v.estimates), None) if estimated else None for v in pair],
         "kernels": [None if estimated else v.kernels_per_step for v in pair],

@@ -70,7 +70,8 @@ def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
 
     It is None if there is no such variant: then no difference to the baseline can be estimated.
     """
-    times, may_be = _bands(study, gpu), estimated_fastest(study, gpu)
+    times = _bands(study, gpu)
+    may_be = estimated_fastest(study, gpu)
     if len(may_be) == 1:
         return may_be[0]
     faster = [variant for variant in may_be if _clearly_faster(variant, times, gpu)]
@@ -87,7 +88,8 @@ def _clearly_faster(variant: VariantResult, times: Mapping[str, Band], gpu: str)
 
 def estimated_answer(study: Comparison, gpu: str) -> EstimatedAnswer:
     """Which variant is estimated to be the fastest on one GPU, or why none is."""
-    times, best = _bands(study, gpu), estimated_winner(study, gpu)
+    times = _bands(study, gpu)
+    best = estimated_winner(study, gpu)
     missing = tuple(variant.name for variant in study.variants if variant.name not in times)
     if len(study.variants) == 1:
         (only,) = study.variants
@@ -148,7 +150,8 @@ def _times_as_fast(times: Mapping[str, Band], best: VariantResult, gpu: str) -> 
         return None
     if estimate.difference is not None:
         return estimate.difference.times_as_fast if estimate.difference.is_faster else None
-    (low, high), (low_before, high_before) = estimate.step_ms, times[best.baseline]
+    low, high = estimate.step_ms
+    low_before, high_before = times[best.baseline]
     return None if low_before <= high else (low_before / high, high_before / low)
 
 

@@ -130,7 +130,8 @@ def why_nothing_is_advised(traces: Sequence[TraceSummary]) -> NothingToAdvise:
 
 def _syncs(trace: TraceSummary) -> SyncFacts:
     """The syncs of a trace; if profiled steps differ, the mean is over steps as often as each kind comes."""
-    count, per_step = trace.syncs.count, trace.syncs.per_step
+    count = trace.syncs.count
+    per_step = trace.syncs.per_step
     counts = set(trace.syncs.by_step or ())
     kinds = trace.step_kinds
     by_kind = [kind.syncs * kind.steps for kind in kinds if kind.syncs is not None]

@@ -43,7 +43,8 @@ def _of_host(window: Window, parts: Mapping[str, float]) -> Reason | None:
 
 
 def _of_gpu(window: Window) -> Reason | None:
-    parts, trace = window.parts, window.entry
+    parts = window.parts
+    trace = window.entry
     times: dict[ReasonKind, float] = {kind: parts.get(name, 0.0) for kind, name in _REASONS.items()}
     # Idle time after syncs counts for them up to what they can cost; the rest is the host's time to launch.
     after_syncs = parts.get("idle_sync", 0.0)

@@ -86,7 +86,8 @@ def words_of(item: Finding) -> Words:
     """
     rule = RULES[item.rule]
     words = rule.words(msgspec.convert(item.figures, rule.figures))
-    claim, evidence = words.claim, words.evidence
+    claim = words.claim
+    evidence = words.evidence
     if item.on_path_ns is not None:
         evidence = (*evidence, evidence_of_path(item.on_path_ns))
     if item.profile_slower is not None:

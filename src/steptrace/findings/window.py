@@ -151,7 +151,8 @@ class Window:
             bounded = match
             if on_path_ns is not None:
                 bounded = replace(match, severity="info", cost_ns_per_step=on_path_ns)
-            cost, share = bounded.cost_ns_per_step, bounded.cost_share
+            cost = bounded.cost_ns_per_step
+            share = bounded.cost_share
             if share is None and cost is not None:
                 share = min(self.share(cost), 1.0)
             cost, share = self.bounded(cost, share)

@@ -51,7 +51,8 @@ class LoadedStudy:
     folder: Path
 
     def __init__(self, document: Comparison, folder: Path) -> None:
-        self.document, self.folder = document, folder
+        self.document = document
+        self.folder = folder
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -63,7 +64,8 @@ class LoadedStudy:
         """Unprofiled step times in ms with their 95 % interval, the ratio to the baseline, and the verdict on it."""
         rows = []
         for variant in self.document.variants:
-            times, ratio = variant.step_ms, variant.ratio
+            times = variant.step_ms
+            ratio = variant.ratio
             rows.append(
                 {
                     "variant": variant.name,
@@ -249,7 +251,8 @@ class LoadedStudy:
         ]
         rows = []
         for variant in document.variants:
-            times, syncs = variant.step_ms, variant.syncs
+            times = variant.step_ms
+            syncs = variant.syncs
             is_predicted = syncs.measured_per_step is None
             count = syncs.predicted_per_step if is_predicted else syncs.measured_per_step
             verdict = variant.verdict or ("baseline" if variant.name == document.baseline else "-")

@@ -72,7 +72,8 @@ def _scan(
     results = []
     for row in zip(*rows, strict=True):
         values = tuple(combine(*carried, *row, *additional_inputs))
-        carried, result = values[: len(carried)], values[len(carried) :]
+        result = values[len(carried) :]
+        carried = values[: len(carried)]
         results.append(result)
     return (*carried, *map(torch.stack, zip(*results, strict=True)))
 

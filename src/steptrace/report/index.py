@@ -111,7 +111,8 @@ def _study_entry(path: Path, pages: Path) -> IndexEntry:
     study = load_study(path)
     runs = sum(len(variant.runs) for variant in study.variants)
     ok = sum(variant.runs_ok for variant in study.variants)
-    broken, verdict = broken_gates(study), verdict_of(study)
+    broken = broken_gates(study)
+    verdict = verdict_of(study)
     notebook = pages / f"{study.study}.ipynb"
     return IndexEntry(
         name=study.study,

@@ -177,11 +177,13 @@ def _line(at: Origin | OutOfMemory) -> str:
 
 
 def _fragmentation(device: SnapshotDevice) -> str:
-    reserved, free = fmt.size_bytes(device.reserved_bytes), fmt.size_bytes(device.free_bytes)
+    reserved = fmt.size_bytes(device.reserved_bytes)
+    free = fmt.size_bytes(device.free_bytes)
     text = f"reserved {reserved} in {fmt.plural(device.segments, 'segment')}, {free} of it free"
     if device.fragmentation is None:
         return text
-    largest, stuck = fmt.size_bytes(device.largest_free_bytes), fmt.size_bytes(device.stuck_bytes)
+    largest = fmt.size_bytes(device.largest_free_bytes)
+    stuck = fmt.size_bytes(device.stuck_bytes)
     share = fmt.share(device.fragmentation)
     return f"{text}: largest free block {largest}, fragmentation {share}, {stuck} stuck beside live blocks"
 

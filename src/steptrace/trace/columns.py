@@ -136,7 +136,8 @@ def ended_before(rows: pd.DataFrame, by: list[str]) -> Ints:
 
 def innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:
     """Row of the innermost event of `table` around the start of each of `events`, on its thread; -1 for none."""
-    thread, time = events["thread"].to_numpy(), events["ts"].to_numpy()
+    thread = events["thread"].to_numpy()
+    time = events["ts"].to_numpy()
     return intervals.enclosing(table["thread"].to_numpy(), *start_end(table), thread, time)
 
 

@@ -253,7 +253,8 @@ class EventStream:
         if not EVENTS_KEY.search(buffer) and (kind := foreign_json(start)) is not None:
             raise self._foreign(kind)
         if start[:1] == b"[":
-            self.bare_array, self.head = True, b"["
+            self.bare_array = True
+            self.head = b"["
             return start[1:] or b" "
         buffer, key = self._find_events(file, buffer)
         header = self._metadata(buffer[: key.start()] + b'"traceEvents": null}')

@@ -85,7 +85,8 @@ class _Keys:
         """A recorded line under the names of the trace's frame; None if the two contradict each other."""
         if frame is None:
             return line if backward or not self._has_frames else None
-        (name, begins), (other_name, other_begins) = self._function(line), self._function(frame)
+        name, begins = self._function(line)
+        other_name, other_begins = self._function(frame)
         same_begin = begins is None or other_begins is None or begins == other_begins  # unknown in an edited file
         if not (same_file(line.file, frame.file) and name == other_name and same_begin):
             return None
@@ -248,8 +249,10 @@ def _visible(trace: Trace, recorded: set[str]) -> Ints:
     The recorder sees only outermost operators, not those that they call. Of a tensor's creation it sees the last
     operator, and under autocast the operator that is called again after the casts.
     """
-    ops, frames = trace.ops, trace.frames
-    parent, frame = row_numbers(ops["parent"]), row_numbers(ops["frame"])
+    ops = trace.ops
+    frames = trace.frames
+    parent = row_numbers(ops["parent"])
+    frame = row_numbers(ops["frame"])
     listed = ops["name"].isin(recorded).to_numpy()
     created = np.flatnonzero(listed & (ops["name"] == _CREATED).to_numpy() & (frame >= 0))
     created = created[map_names(frames["name"], lambda name: parse_frame(name) is None)[frame[created]]]

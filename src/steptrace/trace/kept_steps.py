@@ -95,7 +95,8 @@ def recorded_steps(  # noqa: PLR0913 - the columns that it compares
             uncalled = broken | (unlaunched > LOST_SHARE * (of_step + unlaunched))
             uncalled |= _cut_off(~uncalled, called)
             kept, found = _complete_steps(gaps, call_step, lost, launches, uncalled)
-            calls_whole, whole = found, found
+            calls_whole = found
+            whole = found
         if not found:  # figures of the GPU do not need the calls
             kept, complete = _complete_steps(gaps, call_step, lost, launches, broken)
             whole = complete or not lost.any()
@@ -136,7 +137,8 @@ def _gaps_before(steps: pd.DataFrame, events: Sequence[Columns]) -> Mask:
         steps: the steps, in order of time.
         events: the events of the host and of the GPU.
     """
-    index, start = steps["index"].to_numpy(), steps["ts"].to_numpy()
+    index = steps["index"].to_numpy()
+    start = steps["ts"].to_numpy()
     length = steps["host_dur"].to_numpy()
     gap = np.zeros(len(steps), dtype=bool)
     if len(steps) > 1:

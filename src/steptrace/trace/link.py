@@ -297,7 +297,8 @@ def _forward_ops(ops: Columns, parent: Ints) -> Ints:
     numbered = np.flatnonzero((ops["sequence"] >= 0) & (ops["sequence"] != MISSING))
     is_backward = ops["forward_thread"][numbered] > 0
     order = np.lexsort((is_backward, ops["ts"][numbered], ops["sequence"][numbered]))
-    numbered, is_backward = numbered[order], is_backward[order]
+    numbered = numbered[order]
+    is_backward = is_backward[order]
     last_forward = np.maximum.accumulate(np.where(is_backward, -1, np.arange(len(numbered)))) if len(order) else order
     matches = last_forward >= 0
     matches[matches] = ops["sequence"][numbered[matches]] == ops["sequence"][numbered[last_forward[matches]]]

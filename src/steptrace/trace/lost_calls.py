@@ -99,7 +99,8 @@ def without_operator(calls: Columns, launch: Ints, ops: Columns, labels: Columns
     missing = (op < 0) & (row_with(labels["external_id"], wanted) < 0)
     if not missing.any() or 2 * np.count_nonzero(missing) > len(rows) or not (op >= 0).any():
         return 0, len(rows)
-    found, op = rows[op >= 0], op[op >= 0]
+    found = rows[op >= 0]
+    op = op[op >= 0]
     running = (ops["ts"][op] <= calls["ts"][found]) & (calls["ts"][found] < ops["end"][op])
     return (int(missing.sum()) if running.mean() >= LAUNCH_COVERAGE else 0), len(rows)
 

@@ -194,7 +194,8 @@ def _marks(columns: Columns, rows: Any) -> Iterable[tuple[int, ...]]:
 
 def _with_labels(columns: dict[str, Columns], names: Sequence[str]) -> dict[str, Columns]:
     """The columns with labels among the labels: PyTorch 1.8 to 1.11 wrote its own as operators."""
-    ops, labels = columns["op"], columns["label"]
+    ops = columns["op"]
+    labels = columns["label"]
     used = np.unique(ops["name"])
     chosen = [code for code in used.tolist() if is_label(names[code])]
     if not chosen:

@@ -272,7 +272,8 @@ def place_of(missing: Mask) -> Place:
     have lost its work, so that the stretch has launches with work, too.
     """
     rows = np.flatnonzero(missing)
-    count, total = len(rows), len(missing)
+    count = len(rows)
+    total = len(missing)
     if count == total:
         return "all"
     most = math.ceil(_MOSTLY * count)

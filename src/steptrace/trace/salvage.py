@@ -113,12 +113,14 @@ def _salvaged(event: bytes) -> bytes | None:
     text = event.decode(errors="replace")
     members: dict[str, Any] = {}
     args: dict[str, Any] = {}
-    depth, at = 0, 0  # 1 in the arguments, more in objects among them
+    depth = 0  # 1 in the arguments, more in objects among them
+    at = 0
     while (key := _KEY.search(text, at)) is not None:
         found, at = _value(text, key.end())
         name = key["key"]
         if not found and text[key.end() : key.end() + 1] == "{" and (depth or name == "args"):
-            depth, at = depth + 1, key.end()
+            depth = depth + 1
+            at = key.end()
             if depth > _DEEPEST:
                 return None
             continue

@@ -87,7 +87,8 @@ _CORRELATION = ScanColumn("integer", "correlation")
 _COLLECTIVE = ScanColumn("collective", f"{COLLECTIVE_ARGS['name']}|{COPY_DIRECTION}")
 #: Whether an event has the argument by which Kineto marks one that was still running when the recording ended.
 _UNFINISHED = ScanColumn("collective", "finished")
-_TYPES, _SIZES = ScanColumn("list", "Input type"), ScanColumn("list", "Input Dims")
+_TYPES = ScanColumn("list", "Input type")
+_SIZES = ScanColumn("list", "Input Dims")
 
 #: The columns of each kind.
 COLUMNS: Final[dict[str, dict[str, ScanColumn]]] = {
@@ -207,7 +208,8 @@ class _Lookup:
     """Maps the scanner's numbers to the reader's."""
 
     def __init__(self, numbers: Names, value: Callable[[bytes], Any]) -> None:
-        self._numbers, self._value = numbers, value
+        self._numbers = numbers
+        self._value = value
         self._codes: Codes = np.empty(0, dtype=np.int32)
 
     def add(self, texts: Iterable[bytes]) -> None:
@@ -309,7 +311,8 @@ class ChunkScanner:
             name: np.frombuffer(data, column.dtype)
             for (name, column), data in zip(COLUMNS[kind].items(), data_of_columns, strict=True)
         }
-        columns["name"], columns["thread"] = self._of_names[columns["name"]], self._of_threads[columns["thread"]]
+        columns["name"] = self._of_names[columns["name"]]
+        columns["thread"] = self._of_threads[columns["thread"]]
         columns |= {name: self._of_lists[columns[name]] for name in LISTS if name in columns}
         if "annotation" in columns:
             written = columns["annotation"]

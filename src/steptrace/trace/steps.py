@@ -168,7 +168,8 @@ def _backward_passes(ops: Columns, names: pd.Index, ends: Ints) -> list[bytes]:
     """What tells backward passes apart, of each time between two optimizer steps: how often each node ran."""
     rows = np.flatnonzero(by_name(ops["name"], names, naming.is_backward))
     place = np.searchsorted(ends, ops["ts"][rows], side="left")
-    rows, place = rows[(place > 0) & (place < len(ends))], place[(place > 0) & (place < len(ends))]
+    rows = rows[(place > 0) & (place < len(ends))]
+    place = place[(place > 0) & (place < len(ends))]
     order = np.lexsort((ops["name"][rows], place))
     nodes = np.split(ops["name"][rows][order], np.searchsorted(place[order], np.arange(2, len(ends))))
     return [of_pass.astype(np.int64).tobytes() for of_pass in nodes][: len(ends) - 1]

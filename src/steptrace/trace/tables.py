@@ -253,7 +253,8 @@ def _batches(
     is_part = np.array([_part_name(args) is not None for args in described], dtype=bool)
     parts = parts[is_part[ops["collective"][parts]]]
     parts = parts[np.lexsort((ops["ts"][parts], ops["thread"][parts]))]
-    ts, thread = launches["ts"].to_numpy(), launches["thread"].to_numpy()
+    ts = launches["ts"].to_numpy()
+    thread = launches["thread"].to_numpy()
     order = np.flatnonzero(launch >= 0)
     order = order[np.lexsort((ts[launch[order]], thread[launch[order]]))]
     place = 0

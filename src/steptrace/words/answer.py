@@ -267,7 +267,8 @@ def syncs_of(answer: Answer) -> str:
 
 
 def _syncs(syncs: SyncsOfVariants) -> str:
-    source, counts = syncs.source, syncs.per_step
+    source = syncs.source
+    counts = syncs.per_step
     if not counts:
         return "Syncs were neither measured nor predicted."
     values = set(counts.values())

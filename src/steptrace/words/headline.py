@@ -148,7 +148,8 @@ def _unprofiled_lengths(lengths: UnprofiledLengths) -> str:
     times = f"Without the profiler the median step takes {fmt.duration_ns(lengths.median_ns)}"
     kind = ""
     if lengths.usual_ns is not None:
-        usual, mean = fmt.duration_ns(lengths.usual_ns), fmt.duration_ns(lengths.mean_ns)
+        usual = fmt.duration_ns(lengths.usual_ns)
+        mean = fmt.duration_ns(lengths.mean_ns)
         times += f" (usual steps {usual}, mean of all steps {mean})"
         kind = " of its kind"
     return f"{times}; a profiled step takes {fmt.ratio(lengths.slower)} the time of an unprofiled one{kind}."

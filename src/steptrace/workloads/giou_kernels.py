@@ -144,7 +144,8 @@ class KernelLoss(_ExtensionLoss):
         """Return the scalar loss of predictions [N, B, 4] against boxes [N, B, 4] padded with zeros."""
         self.check_library(output)
         with record_function("cast"):
-            output, target = output.float(), target.float()
+            output = output.float()
+            target = target.float()
         with record_function("box giou"):
             giou, real = self.ops.box_giou(output, target, conditional=self.conditional, iterations=self.iterations)
         with record_function("mean"):

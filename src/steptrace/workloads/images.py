@@ -201,7 +201,8 @@ def made_image(index: int, size: int) -> Pixels:
     random = np.random.default_rng([_VERSION, index])
     y, x = np.mgrid[0:size, 0:size].astype(np.float32) / np.float32(size)
     waves = 2 + index % CLASSES
-    angle, phase = random.uniform(0, np.pi), random.uniform(0, 2 * np.pi, 3).astype(np.float32)
+    angle = random.uniform(0, np.pi)
+    phase = random.uniform(0, 2 * np.pi, 3).astype(np.float32)
     grating = 2 * np.pi * waves * (x * np.cos(angle) + y * np.sin(angle))
     slow = np.pi * (x * np.sin(angle) - y * np.cos(angle))
     shades = 128 + 60 * np.sin(grating[..., None] + phase) + 40 * np.sin(slow[..., None] + 2 * phase)

@@ -129,7 +129,8 @@ def launches_known(trace: Trace) -> bool:
 
 def _lacks_first_calls(trace: Trace) -> bool:
     """Whether operators that call the runtime later on end before all recorded calls: then their calls were lost."""
-    ops, calls = trace.ops, trace.launches
+    ops = trace.ops
+    calls = trace.launches
     calling = ops["name"].iloc[calls["op"].dropna().astype("int64").to_numpy()]
     early = ops["name"][start_end(ops)[1] <= calls["ts"].min()]
     return bool(early.isin(calling.unique()).any())

@@ -74,7 +74,8 @@ def call_tree(trace: Trace) -> pd.DataFrame:
     """The call tree of every host thread: the table `call_tree`."""
     tables = [getattr(trace, name) for name in KINDS.values()]
     events = tree_of(tables)
-    kind, parent = events["kind"], events["parent"]
+    kind = events["kind"]
+    parent = events["parent"]
     is_op = kind == OP
     of_op = row_numbers(trace.ops["forward"])
     forward = np.full(len(parent), -1, dtype=np.int32)

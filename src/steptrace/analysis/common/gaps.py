@@ -116,7 +116,8 @@ def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np
     `launched` is the launch time of the work after each gap, -1 if unknown.
     """
     start, end = gaps[:, 0], gaps[:, 1]
-    held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
+    held = np.zeros(len(gaps), dtype=bool)
+    through = np.zeros(len(gaps), dtype=bool)
     for _, of_thread in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
         begin, over = start_end(of_thread)
         # A thread's waits are in sequence: those that began after the launch do not count. An unknown launch can have

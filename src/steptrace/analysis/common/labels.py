@@ -58,7 +58,8 @@ def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:
 
     A backward pass is the span of its operators between two other parts, or between two steps.
     """
-    labels, ops = trace.labels, trace.ops
+    labels = trace.labels
+    ops = trace.ops
     labels = labels[on_training(trace, labels)]
     spans = [
         (int(ts), int(ts + dur), phase)
@@ -97,7 +98,8 @@ def work_in_labels(trace: Trace) -> tuple[Ints, Ints]:
         while len(holder):
             pairs.append(np.column_stack([holder, kernel]))
             holder = above[holder]
-            kernel, holder = kernel[holder >= 0], holder[holder >= 0]
+            kernel = kernel[holder >= 0]
+            holder = holder[holder >= 0]
     labels, kernels = np.concatenate(pairs).T
     # By time: of labels that cross, the later one has the earlier one as its parent even after that has ended.
     inside = launched_at(trace)[kernels] < start_end(trace.labels)[1][labels]

@@ -52,7 +52,8 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
     wide = by_format.get("bits32", 0)
     if narrow + wide == 0 or narrow / (narrow + wide) >= _NARROW.value:
         return
-    matrix_ns, on_cores_ns = precision.tensor_core_eligible_ns, precision.tensor_core_ns
+    matrix_ns = precision.tensor_core_eligible_ns
+    on_cores_ns = precision.tensor_core_ns
     # Beside the cores a product may gain all of its time, where there are cores.
     major = window.entry.compute_major
     has_cores = major is None or major >= TENSOR_CORES_SINCE

@@ -65,7 +65,8 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
     launches = window.entry.launches
     if idle_ns is None or launches is None or launches.device_ns is None:
         return
-    (most_ns, step_ns), most_share = window.without_profiler(idle_ns), window.waits_for_host
+    most_ns, step_ns = window.without_profiler(idle_ns)
+    most_share = window.waits_for_host
     if most_share < MODERATE.value:
         return
     # A callback, or operators that compute on the host, are the cause: their own findings say more.
@@ -133,7 +134,8 @@ _NAMES: Final[Mapping[Severity, str]] = {
 
 
 def _words(figures: Figures) -> Words:
-    per, spent = figures.per, figures.host
+    per = figures.per
+    spent = figures.host
     name = "possibly host-bound" if figures.slowed_by_stacks else _NAMES[_severity(figures.most_share)]
     whole = "a step" if figures.steps else GPU_SPAN
     idle = f"{share(figures.most_share)} of {whole}"

@@ -80,7 +80,8 @@ def _in_study(study: Comparison) -> Iterator[Match[Figures]]:
 
 def _figures_of(study: Comparison, variant: VariantResult) -> Figures | None:
     """A variant's waiting in its unprofiled steps; None where that was not measured."""
-    waits, times = variant.input, variant.step_ms
+    waits = variant.input
+    times = variant.step_ms
     if waits is None or waits.share is None:
         return None
     if waits.wait_ms is None or waits.counted_ms is None or waits.step_ms is None:

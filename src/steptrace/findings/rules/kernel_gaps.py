@@ -37,7 +37,8 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
     if window.share(gaps_ns) < MODERATE.value:
         return
     rows = [row for row in window.entry.idle.ended_by if row.cause == "between_kernels"]
-    count, listed_ns = sum(row.gaps for row in rows), sum(row.idle_ns for row in rows)
+    count = sum(row.gaps for row in rows)
+    listed_ns = sum(row.idle_ns for row in rows)
     yield Match(
         severity="warning" if window.share(gaps_ns) >= HIGH.value else "info",
         figures=Figures(

@@ -113,7 +113,8 @@ def _waiting(waits: Sequence[WaitingRank], per: str) -> list[str]:
 
 
 def _words(figures: Figures) -> Words:
-    rank, per = figures.rank, figures.per
+    rank = figures.rank
+    per = figures.per
     return Words(
         f"the other ranks wait for rank {rank}: it comes last by {duration(figures.late_ns)} {per}, and causes "
         f"{share(figures.caused_share)} of all waiting",

@@ -44,7 +44,8 @@ def _find(window: Window) -> Iterator[Match[Figures]]:
 
 
 def _words(figures: Figures) -> Words:
-    site, per = figures.site, figures.per
+    site = figures.site
+    per = figures.per
     claim = f"the host waits for the GPU at {place_of(site)} ({site.op or site.kind})"
     if figures.idle_after_ns:
         claim += f", and the GPU is then idle for {duration(figures.idle_after_ns)} {per}"

@@ -79,7 +79,8 @@ def _words(figures: Figures) -> Words:
     names = "; ".join(map(place_of, figures.named))
     hidden = figures.places - len(figures.named)
     more = f"; and {plural(hidden, 'more place')}" if hidden > 0 else ""
-    saved, alone = duration(figures.saved_ns), duration(figures.saved_alone_ns)
+    saved = duration(figures.saved_ns)
+    alone = duration(figures.saved_alone_ns)
     return Words(
         f"{figures.sites} sites sync one after another, and removing only one moves the wait to the next: "
         f"{names}{more}",

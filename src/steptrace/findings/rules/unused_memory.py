@@ -33,7 +33,8 @@ def _low(percent: float | None) -> float | None:
 
 def _find(window: Window) -> Iterator[Match[Figures]]:
     entry = window.entry
-    busy, multiprocessors = _low(entry.gpu_busy_pct), _low(entry.sm_weighted_pct)
+    busy = _low(entry.gpu_busy_pct)
+    multiprocessors = _low(entry.sm_weighted_pct)
     device = next((device_memory for device_memory in entry.memory or () if device_memory.device == entry.device), None)
     if device is None or not device.capacity_bytes or device.headroom_bytes is None:
         return

@@ -22,7 +22,8 @@ class Figures(BaseFigures, frozen=True, kw_only=True):
 
 
 def _find(variant: VariantResult) -> Iterator[Match[Figures]]:
-    trace, sampled = variant.trace, variant.nvml_util_pct
+    trace = variant.trace
+    sampled = variant.nvml_util_pct
     if trace is None or trace.overview is None or sampled is None or sampled / 100 < _HIGH.value:
         return
     idle = trace.syncs.exposed_idle_ns

@@ -104,7 +104,8 @@ class Drawing:
 
     def rect(self, corner: Point, size: Point, fill: str) -> None:
         """A box with its upper left corner at a place."""
-        (x, y), (width, height) = corner, size
+        x, y = corner
+        width, height = size
         place = f'x="{short(x)}" y="{short(y)}" width="{short(width)}" height="{short(height)}"'
         self._add("rect", f'{place} fill="{colour(fill)}"')
 

@@ -191,7 +191,8 @@ def _variants_table(
 
     best = study.fastest()
     longest = _longest(shown, parts)
-    section, hidden = differing_section(study), hidden_section(study)
+    section = differing_section(study)
+    hidden = hidden_section(study)
     of_section = [] if section is None else [_section_times(section, shown)]
     return figures_table(
         "Variant",
@@ -295,7 +296,8 @@ def _ending(variant: VariantResult) -> Html:
 
 def _syncs(variant: VariantResult, *, traced: bool) -> str | None:
     """The measured syncs, or the predicted ones, which are marked if other variants have measured syncs."""
-    counts, unknown = variant.syncs, variant.predicted_unknown
+    counts = variant.syncs
+    unknown = variant.predicted_unknown
     count = counts.predicted_per_step if counts.measured_per_step is None else counts.measured_per_step
     if count is None and not unknown:
         return None

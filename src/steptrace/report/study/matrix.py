@@ -114,7 +114,8 @@ def _saved_picture(study: Comparison, across: str, columns: Sequence[str], fixed
     if not leads(study):
         return Html("")
     gpu = estimated_gpus(study)[0]
-    series, notes = [], []
+    series = []
+    notes = []
     for entry in _entries(study)[:_MOST_LINES]:
         row = [_difference(_at(study, entry, {**fixed, across: value}), gpu) for value in columns]
         points = [None if pair is None else _saved_point(pair, across, v) for pair, v in zip(row, columns, strict=True)]

@@ -116,7 +116,8 @@ def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> Markup:
     """Step times in the order the steps ran, one line a run: shows warm-up, drift and outliers."""
     by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
     shown = {name: runs for name, runs in by_variant.items() if runs}
-    block, plot = 118.0, 78.0
+    block = 118.0
+    plot = 78.0
     drawing = Drawing(block * len(shown) + 24 + _KEY)
     scale = Scale.showing([float(end) for runs in shown.values() for run in runs for end in _ends(run)])
     most = min(max(_POINTS_IN_ALL // sum(map(len, shown.values())), _FEWEST_POINTS), _MOST_POINTS)

@@ -210,7 +210,8 @@ def _has_none(variant: VariantResult) -> bool:
 
 def _counts(variant: VariantResult) -> Html:
     """Its syncs per step by each source: the trace, the prediction, PyTorch's own check."""
-    syncs, unknown = variant.syncs, variant.predicted_unknown
+    syncs = variant.syncs
+    unknown = variant.predicted_unknown
     sources = ((syncs.measured_per_step, "measured"), (syncs.predicted_per_step, "predicted"))
     counts = [Html("<b>{}</b> {}").format(fmt.count(count), word) for count, word in sources if count is not None]
     if syncs.warned_per_step is not None and syncs.measured_per_step is not None:

@@ -106,7 +106,8 @@ def _folded(
 
 def _listed(view: TraceView, rows: Sequence[Document], noun: str, words: Mapping[str, str] | None = None) -> Parts:
     """A table of the first rows, and the others folded under their number; there must be a row."""
-    first, rest = rows[:_OPEN], rows[_OPEN:]
+    first = rows[:_OPEN]
+    rest = rows[_OPEN:]
     more = _folded(view, fmt.plural(len(rest), noun), rest, most=25, words=words)
     return [listing(first, words=words, steps=view.steps), *more]
 
@@ -340,7 +341,8 @@ def kernels(view: TraceView) -> Parts | None:
 @section_of("collectives")
 def communication(view: TraceView) -> Parts | None:
     """The rank's collectives, and its all-reduces against the expected time."""
-    rows, reduced = view.trace.collectives, view.trace.all_reduce
+    rows = view.trace.collectives
+    reduced = view.trace.all_reduce
     if rows is None or not rows.count:
         return None
     notes = []
@@ -382,7 +384,8 @@ def program(view: TraceView) -> Parts | None:
 @section_of("critical_path")
 def critical_path(view: TraceView) -> Parts | None:
     """The critical path by class."""
-    path, steps = view.trace.critical_path, view.trace.steps
+    path = view.trace.critical_path
+    steps = view.trace.steps
     if path is None:
         return None
     length = fmt.duration_ns(path.span_ns)

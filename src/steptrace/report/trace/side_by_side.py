@@ -99,7 +99,8 @@ def rank_sections(
 
 
 def _waits(ranks: Ranks, steps: int, shown: Collection[int | None] | None) -> list[Explained]:
-    matches, reduced = ranks.collectives, ranks.all_reduce
+    matches = ranks.collectives
+    reduced = ranks.all_reduce
     all_reduces = [] if reduced is None else [subheading("All-reduces per step, median over the ranks"), facts(reduced)]
     if not matches.matched:
         return [note("Not measured: no collective ran on more than one of these traces."), *all_reduces]
