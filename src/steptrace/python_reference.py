@@ -49,8 +49,9 @@ def _described(name: str) -> Iterator[str]:
         return
     yield f"## steptrace.{name}\n"
     yield f"{_text(value)}\n"
+    fields = getattr(value, "__dataclass_fields__", ())  # the docstring of the class has them
     for member, content in vars(value).items():
-        if member.startswith("_") or member not in _MEMBERS.get(name, (member,)):
+        if member.startswith("_") or member in fields or member not in _MEMBERS.get(name, (member,)):
             continue
         if inspect.isfunction(content):
             yield f"### {name}.{member}{_signature(content)}\n"

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,63 +24,32 @@ _LARGEST_L2 = 128 * 2**20
 needs_published = pytest.mark.skipif(not (PUBLISHED / "published").is_dir(), reason="no published measurements")
 
 
-@pytest.fixture(scope="module")
-def traced():
-    return bench_module("kernels_of_traces")
+def _program(name: str, *imported: str) -> Any:
+    """A fixture: the module bench/NAME.py. `imported` are the fixtures of the programs that it imports."""
+
+    def module(request: pytest.FixtureRequest) -> Any:
+        for fixture in imported:
+            request.getfixturevalue(fixture)
+        return bench_module(name)
+
+    return pytest.fixture(scope="module")(module)
 
 
-@pytest.fixture(scope="module")
-def derive(traced):  # noqa: ARG001  # which it imports
-    return bench_module("estimate_constants")
+traced = _program("kernels_of_traces")
+derive = _program("estimate_constants", "traced")
+timm = _program("estimate_timm")
+followed = _program("followed_programs")
+steps = _program("published_steps", "followed")
+networks = _program("published_networks", "followed")
+book = _program("published_book_steps", "followed")
+language = _program("published_language_models", "followed")
+vision = _program("published_vision_steps", "followed")
+tuning = _program("published_fine_tuning", "followed")
+bench = _program("estimate", "derive", "timm", "steps", "networks", "language", "book", "vision", "tuning")
 
 
 def _sources(fits) -> dict[tuple[str, str, str], str]:
     return {(*kind, gpu): "kernels of a table" for kind, by_gpu in fits.items() for gpu in by_gpu}
-
-
-@pytest.fixture(scope="module")
-def timm():
-    return bench_module("estimate_timm")
-
-
-@pytest.fixture(scope="module")
-def followed():
-    return bench_module("followed_programs")
-
-
-@pytest.fixture(scope="module")
-def steps(followed):  # noqa: ARG001  # which it imports
-    return bench_module("published_steps")
-
-
-@pytest.fixture(scope="module")
-def networks(followed):  # noqa: ARG001  # which it imports
-    return bench_module("published_networks")
-
-
-@pytest.fixture(scope="module")
-def book(followed):  # noqa: ARG001  # which it imports
-    return bench_module("published_book_steps")
-
-
-@pytest.fixture(scope="module")
-def language(followed):  # noqa: ARG001  # which it imports
-    return bench_module("published_language_models")
-
-
-@pytest.fixture(scope="module")
-def vision(followed):  # noqa: ARG001  # which it imports
-    return bench_module("published_vision_steps")
-
-
-@pytest.fixture(scope="module")
-def tuning(followed):  # noqa: ARG001  # which it imports
-    return bench_module("published_fine_tuning")
-
-
-@pytest.fixture(scope="module")
-def bench(derive, timm, steps, networks, language, book, vision, tuning):  # noqa: ARG001  # which it imports
-    return bench_module("estimate")
 
 
 #: What attention loses, by family.

@@ -21,7 +21,7 @@ from steptrace.analysis.common.activity import launches_measured, left_over
 from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import reads, table, table_part, without_rows_of
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
-from steptrace.documents.streams import Queue, QueueLength, Stream, StreamsAtOnce
+from steptrace.documents.streams import Queue, QueueLength, StreamRow, StreamsAtOnce
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import QUEUE_CAPACITY
@@ -64,13 +64,13 @@ def streams_at_once(trace: Trace) -> pd.DataFrame:
 
 @table_part("streams")
 @once
-@without_rows_of("kernels", Stream)
+@without_rows_of("kernels", StreamRow)
 def streams(trace: Trace) -> pd.DataFrame:
     """Each stream's time alone and with others, the busiest first (table `streams`)."""
     working = _streams(trace)
     count = len(working.number)
     if count < 2:
-        return frame_of(Stream)
+        return frame_of(StreamRow)
     spans_of_running = intervals.spans(working.instants, working.instants + time_held(working.instants))
     single = intervals.union(spans_of_running[working.running == 1])
     start, end = working.spans.T
@@ -83,7 +83,7 @@ def streams(trace: Trace) -> pd.DataFrame:
         "alone_ns": alone,
         "hidden": 1 - alone / busy,
     }
-    return frame_of(Stream, columns).sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
+    return frame_of(StreamRow, columns).sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _streams(trace: Trace) -> _Streams:

@@ -21,7 +21,7 @@ from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.steps import step_kinds, steps_alike
 from steptrace.documents.steps import StepKind
-from steptrace.documents.syncs import SyncCost, Syncs, SyncSite
+from steptrace.documents.syncs import SyncCost, SyncSite, TracedSyncs
 from steptrace.documents.table import rows
 from steptrace.intervals import Ints, Spans
 from steptrace.periods import period
@@ -160,19 +160,19 @@ def _launch_order(trace: Trace, device: int | None) -> tuple[Ints, Ints]:
 
 @part("syncs", absent=why_calls_unknown)
 @once
-def syncs(trace: Trace) -> Syncs:
+def syncs(trace: Trace) -> TracedSyncs:
     """Counts, blocked time and exposed idle of the counted syncs, by kind and by site."""
     costs = sync_costs(trace)
     taken = costs[costs["counted"].to_numpy()]
     steps = len(trace.steps)
     if not syncs_known(trace):
-        figures: dict[str, Any] = dict.fromkeys(Syncs.__struct_fields__)
-        return Syncs(**(figures | {"by_kind": {}, "sites": ()}))
+        figures: dict[str, Any] = dict.fromkeys(TracedSyncs.__struct_fields__)
+        return TracedSyncs(**(figures | {"by_kind": {}, "sites": ()}))
     # Without a call into a GPU's runtime nothing was measured: `per_step` is null.
     measured = len(trace.launches) > 0
     in_step = costs["step"].notna() if steps else pd.Series(True, index=costs.index)
     per_step = np.bincount(taken["step"].astype("int64"), minlength=steps).tolist() if steps and measured else None
-    return Syncs(
+    return TracedSyncs(
         count=len(taken),
         per_step=len(taken) / steps if steps and measured else None,
         by_step=None if per_step is None else tuple(per_step),

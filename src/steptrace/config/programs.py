@@ -53,7 +53,7 @@ Steps = Annotated[int, Meta(ge=1, le=10**9)]
 Environment = dict[str, str | bool | int | float]
 
 
-class Started(NamedTuple):
+class EntryPoint(NamedTuple):
     """What a command starts: a script, or a module; both None where its words do not say it."""
 
     script: str | None = None
@@ -123,7 +123,7 @@ def filled(
     return msgspec.structs.replace(program, command=command, env=environment, cwd=cwd)
 
 
-def started_by(command: Sequence[str]) -> Started:
+def started_by(command: Sequence[str]) -> EntryPoint:
     """The script or module that the words of a command start.
 
     Python's own options are known. Those of launchers are not: their script is the first word with a script's suffix,
@@ -131,14 +131,14 @@ def started_by(command: Sequence[str]) -> Started:
     """
     name = re.sub(r"[\d.]+$", "", Path(command[0]).name)
     if name in _SHELLS and any(re.match(r"-[a-z]*c", word) for word in itertools.takewhile(_is_option, command[1:])):
-        return Started()
+        return EntryPoint()
     if name not in _PYTHON:
         return _launched(command[1:], _SCRIPTS.get(name, ()))
     words = iter(command[1:])
     for word in words:
         option = re.match(r"-[A-Za-z]*?([cm])(.*)", word, re.DOTALL) if not word.startswith("--") else None
         if word == "-":  # it reads the program from its input
-            return Started()
+            return EntryPoint()
         if word in _WITH_VALUE:
             next(words, None)
         elif word.startswith(("-W", "-X")):
@@ -146,21 +146,21 @@ def started_by(command: Sequence[str]) -> Started:
         elif option is not None:
             module = option[2] or next(words, "")
             if option[1] == "c" or not module:
-                return Started()
-            return _launched([*words], (".py",)) if module in _LAUNCHERS else Started(module=module, by_python=True)
+                return EntryPoint()
+            return _launched([*words], (".py",)) if module in _LAUNCHERS else EntryPoint(module=module, by_python=True)
         elif not _is_option(word):
-            return Started(script=word, by_python=True) if word else Started()
-    return Started()
+            return EntryPoint(script=word, by_python=True) if word else EntryPoint()
+    return EntryPoint()
 
 
 def _is_option(word: str) -> bool:
     return word.startswith("-")
 
 
-def _launched(words: Sequence[str], endings: tuple[str, ...]) -> Started:
+def _launched(words: Sequence[str], endings: tuple[str, ...]) -> EntryPoint:
     """What a launcher starts, by the words behind its name and the suffixes of its scripts."""
     if not endings:
-        return Started()
+        return EntryPoint()
     script = next(
         (
             word
@@ -170,10 +170,10 @@ def _launched(words: Sequence[str], endings: tuple[str, ...]) -> Started:
         None,
     )
     if script is not None:
-        return Started(script=script)
+        return EntryPoint(script=script)
     behind = (next_word for word, next_word in itertools.pairwise(words) if word in ("-m", "--module"))
     module = next((word for word in behind if re.fullmatch(r"[A-Za-z_][\w.]*", word)), None)
-    return Started(module=module)
+    return EntryPoint(module=module)
 
 
 def compose_program(program: StudyProgram, code: Code, *, scale: str, workdir: Path, where: str) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def _refuse_program(name: str, cwd: Path, path: str, where: str) -> NoReturn:
     )
 
 
-def _is_there(path: Path, started: Started) -> bool:
+def _is_there(path: Path, started: EntryPoint) -> bool:
     """Whether a script exists. Python also runs a folder or archive that has a `__main__.py`."""
     if started.by_python and os.path.isdir(path):  # noqa: PTH112  of any text
         return (path / "__main__.py").is_file()

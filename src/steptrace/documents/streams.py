@@ -18,7 +18,7 @@ class StreamsAtOnce(Row, frozen=True):
 
 
 @described("One stream's work within the steps, or within the GPU's span; the longest first.")
-class Stream(Row, frozen=True):
+class StreamRow(Row, frozen=True):
     stream: Annotated[int, key("Stream", "Stream.")]
     work: Annotated[str, column("Mostly", "What takes most of its time: `compute`, `comm` or `memory`.")]
     busy_ns: Annotated[int, column("Busy", "Time with any of its work running, each instant once.", kind="total")]

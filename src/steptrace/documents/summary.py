@@ -22,9 +22,9 @@ from steptrace.documents.quality import Quality
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.roofline import OperatorRoofline
 from steptrace.documents.steps import GpuTime, StepFigures, StepKind, StepTime
-from steptrace.documents.streams import Queue, Stream, StreamsAtOnce
+from steptrace.documents.streams import Queue, StreamRow, StreamsAtOnce
 from steptrace.documents.subject import Absence, subject, with_table_subjects
-from steptrace.documents.syncs import Syncs
+from steptrace.documents.syncs import TracedSyncs
 from steptrace.documents.timeline import Timeline
 
 #: PyTorch's module of devices of CUDA and ROCm.
@@ -70,7 +70,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", kind="first")] = ()
     idle: Annotated[Idle, subject("Why the GPU is idle", "fewer_than_two_gpu_activities", "needs_gpu")]
     host_gaps: HostGaps | None
-    syncs: Annotated[Syncs, subject("Syncs", "no_runtime_calls", "needs_gpu", "not_on_study")]
+    syncs: Annotated[TracedSyncs, subject("Syncs", "no_runtime_calls", "needs_gpu", "not_on_study")]
     input: Annotated[Input, subject("Waiting for data", "no_loader_label")]
     kernels: Annotated[tuple[KernelName, ...], subject("Kernels", "no_gpu_work", "counts_unlinked")]
     kernel_types: tuple[KernelType, ...]
@@ -116,7 +116,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     streams_at_once: Annotated[
         tuple[StreamsAtOnce, ...], subject("Streams at once", "one_stream", "needs_gpu", "folded", "compared")
     ] = ()
-    streams: Annotated[tuple[Stream, ...], subject("Streams", "one_stream", "needs_gpu", "folded", "compared")] = ()
+    streams: Annotated[tuple[StreamRow, ...], subject("Streams", "one_stream", "needs_gpu", "folded", "compared")] = ()
     copies: Annotated[
         tuple[Copy, ...], subject("Copies", "no_copy", "needs_gpu", "folded", "compared", "counts_unlinked")
     ]

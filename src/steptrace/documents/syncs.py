@@ -217,7 +217,7 @@ def place_of(site: SiteRow) -> str:
 
 
 @described("Syncs of a trace: host operations that wait for queued GPU work.")
-class Syncs(Document, frozen=True):
+class TracedSyncs(Document, frozen=True):
     count: Annotated[
         int | None,
         column(

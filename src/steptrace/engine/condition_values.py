@@ -11,7 +11,7 @@ from dis import get_instructions
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from steptrace.engine.step_conditions import Guard
+from steptrace.engine.step_conditions import Precondition
 
 #: A longer list of awaited numbers is not read in each step.
 _MOST_NUMBERS: Final = 10_000
@@ -43,7 +43,7 @@ class UnknownValueError(Exception):
     """The value of an expression cannot be found without running the program's code."""
 
 
-def lets_pass(guard: Guard, frame: FrameType) -> bool:
+def lets_pass(guard: Precondition, frame: FrameType) -> bool:
     """Whether Python evaluates what follows a condition; True if only the program's own code could tell."""
     try:
         return _truth(guard.condition, frame) is guard.must_be

@@ -28,7 +28,7 @@ _COMPARE: Final = opmap["COMPARE_OP"]
 _CONTAINS: Final = opmap["CONTAINS_OP"]
 
 
-class Guard(NamedTuple):
+class Precondition(NamedTuple):
     """A condition that stands before another one, and whether it must be true for Python to ask the other one."""
 
     condition: ast.expr
@@ -51,7 +51,7 @@ class Remainder(NamedTuple):
     left: ast.expr
     right: ast.expr
     is_mask: bool = False
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[Precondition, ...] = ()
 
 
 class Span(NamedTuple):
@@ -87,7 +87,7 @@ class AwaitingCondition(NamedTuple):
     target: ast.expr | None
     beyond: int = 0
     body: Span | None = None
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[Precondition, ...] = ()
 
 
 _kinds: dict[int, tuple[bool, CodeType]] = {}
@@ -235,15 +235,15 @@ def _found_in(tree: ast.AST, file: str) -> Iterator[Remainder]:
             yield from _begun_anew(node, node.test, file)
 
 
-def _guards_in(tree: ast.AST) -> dict[ast.AST, tuple[Guard, ...]]:
+def _guards_in(tree: ast.AST) -> dict[ast.AST, tuple[Precondition, ...]]:
     """By expression below a node the conditions that stand before it in an `and` or an `or`."""
-    guards: dict[ast.AST, tuple[Guard, ...]] = {}
+    guards: dict[ast.AST, tuple[Precondition, ...]] = {}
     for node in ast.walk(tree):  # from the outside to the inside
         outer = guards.get(node, ())
         if isinstance(node, ast.BoolOp):
             must_be = isinstance(node.op, ast.And)
             for number, value in enumerate(node.values):
-                guards[value] = (*outer, *(Guard(before, must_be) for before in node.values[:number]))
+                guards[value] = (*outer, *(Precondition(before, must_be) for before in node.values[:number]))
         elif outer:
             guards.update((child, outer) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
     return guards

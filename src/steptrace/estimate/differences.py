@@ -14,7 +14,7 @@ from steptrace.estimate.figures import band_ms, four_digits, rounded_band
 from steptrace.estimate.kernel_classes import (
     HOST_COPY,
 )
-from steptrace.estimate.queue import StepTimes
+from steptrace.estimate.queue import DrawnTimes
 from steptrace.estimate.times import Draws, band
 
 if TYPE_CHECKING:  # a program that asks for its own estimate has no msgspec
@@ -61,7 +61,7 @@ def _part_savings(drawn: StepDraws, baseline: StepDraws) -> Iterable[PartSaving]
         yield _part_saving(part, None, seconds - waits_after[part])
 
 
-def _waits(timeline: StepTimes) -> dict[str, Draws]:
+def _waits(timeline: DrawnTimes) -> dict[str, Draws]:
     """The time that the GPU waits in a step, by cause. With the GPU's work this adds up to the step time."""
     without_syncs = np.maximum(timeline.gpu, timeline.host)
     return {

@@ -8,7 +8,7 @@ from steptrace.documents.estimate import (
     OperatorCalls,
     Uncovered,
 )
-from steptrace.estimate.queue import Collective, Item, StepTimes
+from steptrace.estimate.queue import Collective, DrawnTimes, Item
 from steptrace.estimate.times import Draws
 from steptrace.estimate.work import Kernel
 
@@ -50,7 +50,7 @@ class FollowedStep:
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchedKernel:
     """A kernel of the step, how often a step runs it, and the operator that launches it; None in compiled code."""
 
     kernel: Kernel
@@ -70,8 +70,8 @@ class StepDraws:
         steps: number of steps in the simulated queue.
     """
 
-    timeline: StepTimes
-    launched: Sequence[Launched]
+    timeline: DrawnTimes
+    launched: Sequence[LaunchedKernel]
     seconds: Draws
     collectives: Sequence[Collective]
     steps: int
@@ -81,6 +81,6 @@ class StepDraws:
 class Work:
     """A kernel of the step, its median seconds per step, and why no rule covers it (None: one does)."""
 
-    launched: Launched
+    launched: LaunchedKernel
     seconds: float
     why: Uncovered | None

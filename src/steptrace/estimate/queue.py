@@ -83,7 +83,7 @@ def with_joins(entries: Iterable[tuple[Sequence[_Queued], bool]]) -> Iterator[_Q
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class DrawnTimes:
     """The times of a step in each draw, in seconds.
 
     Attributes:
@@ -113,7 +113,7 @@ class _State:
 
 def simulate(
     order: Sequence[Item | int], seconds: Draws, launches: Draws, per_launch: Draws, collectives: Sequence[Draws] = ()
-) -> StepTimes:
+) -> DrawnTimes:
     """Simulate steps until the time of a step is steady.
 
     Args:
@@ -134,14 +134,14 @@ def simulate(
     communication = np.sum(collectives, axis=0) if len(collectives) else np.zeros(COUNT)
     has_syncs = any(isinstance(item, Sync) for item in order)
     if not has_syncs and not len(collectives):
-        return StepTimes(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT))
+        return DrawnTimes(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT))
     numbered = _numbered(order)
     stretches = _Stretches(seconds, launches, per_launch)
     if has_syncs:  # nothing is in flight after the last sync, so the simulated step begins and ends there
         last = max(place for place, (item, _) in enumerate(numbered) if isinstance(item, Sync))
         state = _State()
         _run(numbered[last + 1 :] + numbered[: last + 1], state, stretches, per_launch, collectives)
-        return StepTimes(state.host, gpu, host, communication, state.exposed)
+        return DrawnTimes(state.host, gpu, host, communication, state.exposed)
     state = _State()
     _run(numbered, state, stretches, per_launch, collectives)
     _run(numbered, state, stretches, per_launch, collectives)  # the host now runs ahead, so later steps differ
@@ -149,7 +149,7 @@ def simulate(
     waited = state.exposed.copy()
     _run(numbered, state, stretches, per_launch, collectives)
     step = np.maximum(_end(state) - second, np.maximum(gpu, host))
-    return StepTimes(step, gpu, host, communication, state.exposed - waited)
+    return DrawnTimes(step, gpu, host, communication, state.exposed - waited)
 
 
 def _end(state: _State) -> Draws:

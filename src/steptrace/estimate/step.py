@@ -39,7 +39,7 @@ from steptrace.estimate.kernel_classes import (
     WITHOUT_RULE,
     is_convolution,
 )
-from steptrace.estimate.queue import Collective, GraphLaunch, Item, StepTimes, Sync, simulate, with_joins
+from steptrace.estimate.queue import Collective, DrawnTimes, GraphLaunch, Item, Sync, simulate, with_joins
 from steptrace.estimate.tiles import effort
 from steptrace.estimate.times import Draws, assumed_shares, band, ideal_seconds, kernel_seconds, normal
 from steptrace.estimate.work import Kernel, kernels_of, on_gpu
@@ -47,7 +47,7 @@ from steptrace.estimate.work import Kernel, kernels_of, on_gpu
 if TYPE_CHECKING:  # a program that asks for its own estimate has no msgspec
     from steptrace.documents.prediction import PredictedStep
 from steptrace.estimate.differences import difference
-from steptrace.estimate.drawn import FollowedStep, Launched, StepDraws, Work
+from steptrace.estimate.drawn import FollowedStep, LaunchedKernel, StepDraws, Work
 from steptrace.estimate.room import fits, largest_batch
 
 #: Syncs, or collectives, limit a step if waiting for them takes at least this share of it.
@@ -82,7 +82,7 @@ def draws_of(followed: FollowedStep, gpu: Gpu, constants: Constants | None = Non
     sent = [collective_seconds(collective, followed.devices, gpu) for collective in collectives]
     timeline = simulate(order, seconds, launches, per_launch, sent)
     steps = followed.steps // _repeats(followed)
-    per_step = StepTimes(*(value / steps for value in vars(timeline).values()))
+    per_step = DrawnTimes(*(value / steps for value in vars(timeline).values()))
     return StepDraws(per_step, launched, seconds, collectives, steps)
 
 
@@ -97,11 +97,11 @@ def _repeats(followed: FollowedStep) -> int:
     return steps if all(tuple(queue[start : start + length]) == first for start in range(0, len(queue), length)) else 1
 
 
-def _queue(followed: FollowedStep) -> tuple[list[Launched], list[Item | int], list[Collective]]:
+def _queue(followed: FollowedStep) -> tuple[list[LaunchedKernel], list[Item | int], list[Collective]]:
     """The kernels, the queue (positions of kernels, and other items), and its collectives in order."""
     if followed.items:
         return _of_items(followed.items, followed.steps)
-    launched: list[Launched] = []
+    launched: list[LaunchedKernel] = []
     of_calls: list[Sequence[Item | int]] = []
     for call in followed.operators:
         tf32 = followed.tf32_convolutions if is_convolution(call) else followed.tf32
@@ -111,7 +111,7 @@ def _queue(followed: FollowedStep) -> tuple[list[Launched], list[Item | int], li
             of_calls.append([] if collective is None else [collective])
             continue
         of_calls.append(list(range(len(launched), len(launched) + len(kernels))))
-        launched += [Launched(kernel, call.calls / followed.steps, call) for kernel in kernels]
+        launched += [LaunchedKernel(kernel, call.calls / followed.steps, call) for kernel in kernels]
     queue = followed.queue or _without_order(followed)
     queue = queue[: len(queue) // _repeats(followed)]
     entries: Iterator[tuple[Sequence[Item | int], bool]] = (
@@ -130,7 +130,7 @@ def _without_order(followed: FollowedStep) -> list[int]:
     return queue + [SYNC] * math.ceil(followed.syncs * followed.steps)
 
 
-def _of_items(items: Sequence[Item], steps: int) -> tuple[list[Launched], list[Item | int], list[Collective]]:
+def _of_items(items: Sequence[Item], steps: int) -> tuple[list[LaunchedKernel], list[Item | int], list[Collective]]:
     """The same as `_queue`, from `FollowedStep.items`; a graph's kernels follow its launch."""
     counts: Counter[Kernel] = Counter()
     places: dict[Kernel, int] = {}
@@ -144,7 +144,7 @@ def _of_items(items: Sequence[Item], steps: int) -> tuple[list[Launched], list[I
         for kernel in kernels:
             counts[kernel] += 1
             order.append(places.setdefault(kernel, len(places)))
-    launched = [Launched(kernel, counts[kernel] / steps, None) for kernel in places]
+    launched = [LaunchedKernel(kernel, counts[kernel] / steps, None) for kernel in places]
     return launched, order, [item for item in items if isinstance(item, Collective)]
 
 
@@ -261,7 +261,7 @@ def _rate(followed: FollowedStep, step: Draws) -> Band | None:
     return None if followed.batch is None else rounded_band(band(followed.batch * followed.devices / step))
 
 
-def _mfu(launched: Sequence[Launched], gpu: Gpu, step: Draws) -> Band | None:
+def _mfu(launched: Sequence[LaunchedKernel], gpu: Gpu, step: Draws) -> Band | None:
     """Model FLOP utilisation: the FLOP per second of all operators over the GPU's peak in the most used arithmetic."""
     by_arithmetic: dict[str, float] = defaultdict(float)
     counted: set[int] = set()
@@ -303,7 +303,7 @@ def _tested(kernel: Kernel, gpu: Gpu) -> bool:
     return not without and shipped().efficiency_for(kernel, gpu).tested
 
 
-def _limit(timeline: StepTimes, works: Sequence[Work], gpu: Gpu) -> str:
+def _limit(timeline: DrawnTimes, works: Sequence[Work], gpu: Gpu) -> str:
     """What limits the step in most draws; `undecided` if that differs between draws."""
     longer = np.maximum(timeline.gpu, timeline.host)
     exposed = timeline.exposed / timeline.step >= _MATTERS
@@ -363,7 +363,7 @@ def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | Non
     )
 
 
-def _lines(launched: Sequence[Launched], host: Draws) -> tuple[LineLaunches, ...]:
+def _lines(launched: Sequence[LaunchedKernel], host: Draws) -> tuple[LineLaunches, ...]:
     of_lines: dict[tuple[str, int], float] = defaultdict(float)
     for item in launched:
         if item.call is not None and item.call.file is not None and item.call.line is not None:

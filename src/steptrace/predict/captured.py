@@ -36,7 +36,7 @@ from steptrace.predict.compiler_contexts import (
     without_function_modes,
     without_saved_tensor_hooks,
 )
-from steptrace.predict.dynamo_notes import Notes, Trace, watching_breaks, watching_guards
+from steptrace.predict.dynamo_notes import Notes, TracedCall, watching_breaks, watching_guards
 from steptrace.predict.fake_reads import ReadsBetweenGraphs, answered
 from steptrace.predict.fake_state import OF_NO_PROGRAM, FakeState, fake_of
 from steptrace.predict.graph_compiler import Backend, CaptureOptions, GraphCompiler
@@ -67,7 +67,7 @@ def capture(  # noqa: PLR0913
     facts: GpuFacts,
     dynamic: bool | None = None,
     originals: Mapping[tuple[Any, str], Any],
-    trace: Trace | None = None,
+    trace: TracedCall | None = None,
     known: Mapping[tuple[str, int, str], Sequence[Compiled]] | None = None,
     lowers: bool = True,
     code_by: Backend = "inductor",
@@ -97,7 +97,7 @@ def capture(  # noqa: PLR0913
     if missing("compile"):
         return unlowered("names", "; ".join(losses_of(missing("compile"))))
     make_patterns(originals)
-    trace = Trace() if trace is None else trace
+    trace = TracedCall() if trace is None else trace
     options = CaptureOptions(
         facts=facts,
         dynamic=dynamic,
@@ -125,7 +125,7 @@ def capture(  # noqa: PLR0913
 
 def _in_child(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], notes: Notes, options: CaptureOptions
-) -> tuple[CompiledCode, Trace, int | None]:
+) -> tuple[CompiledCode, TracedCall, int | None]:
     """The code, what Dynamo says, and the last condition on tensors if the program's own code raises an error then."""
     code = _followed(function, args, kwargs, notes, options)
     refuted = notes.conditions if notes.raised_by_program and notes.conditions else None

@@ -12,7 +12,7 @@ from steptrace.engine.frames import trace_file_name
 from steptrace.predict import captured
 from steptrace.predict.backend import machine
 from steptrace.predict.compiler import Compiler, gpu_facts
-from steptrace.predict.dynamo_notes import Trace
+from steptrace.predict.dynamo_notes import TracedCall
 from steptrace.predict.guards import Call, CompiledKinds, code_of
 from steptrace.predict.places import running_line
 from steptrace.predict.syncs import Syncs
@@ -136,16 +136,16 @@ class CompiledCalls:
         key = (*self._compiler.key, code_of(target))
         return self._recorder.compilation.guarded_code.setdefault(key, CompiledKinds.of_target(target))
 
-    def _new_trace(self, kinds: CompiledKinds) -> Trace:
+    def _new_trace(self, kinds: CompiledKinds) -> TracedCall:
         """Where Dynamo begins with the next call that it follows."""
         state = self._recorder.compilation
-        return Trace(code_state=state.code_state, specialized=state.specialized_numbers, number=kinds.passes)
+        return TracedCall(code_state=state.code_state, specialized=state.specialized_numbers, number=kinds.passes)
 
     def _most(self) -> int:
         """The limit of kinds of arguments."""
         return _most_kinds() if self._compiler.limit is None else self._compiler.limit
 
-    def _followed(self, call: Call, trace: Trace, kinds: CompiledKinds, *, lowers: bool) -> CompiledCode:
+    def _followed(self, call: Call, trace: TracedCall, kinds: CompiledKinds, *, lowers: bool) -> CompiledCode:
         """The code for a call's arguments; `trace` is filled."""
         recorder = self._recorder
         compiler = self._compiler
@@ -206,7 +206,7 @@ def _unsupported(message: str | None, first: GraphBreak) -> Exception:
     return _error(UNSUPPORTED, f"{message or first.kind}{place}")
 
 
-def _raise_if_again(trace: Trace) -> None:
+def _raise_if_again(trace: TracedCall) -> None:
     """Raise PyTorch's error where a call compiles a function again (`torch._dynamo.config.error_on_recompile`)."""
     for place, failed in sorted(trace.compiled.items()):
         if failed is None:

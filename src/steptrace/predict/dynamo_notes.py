@@ -14,7 +14,7 @@ from steptrace.documents.estimate import OperatorCalls
 from steptrace.engine.compilations import broken_by_pytorch, hints_of
 from steptrace.engine.frames import trace_file_name
 from steptrace.predict.failed_guards import Failed
-from steptrace.predict.guards import Frame
+from steptrace.predict.guards import DynamoFrame
 from steptrace.predict.places import place_of_stack
 from steptrace.torch_names import owner_of
 
@@ -27,7 +27,7 @@ OURS: Final = tuple(
 
 
 @dataclass
-class Trace:
+class TracedCall:
     """What Dynamo says of a call that it has followed, beside its kernels.
 
     Attributes:
@@ -40,7 +40,7 @@ class Trace:
         number: how many calls of this code were followed before.
     """
 
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[DynamoFrame] = field(default_factory=list)
     compiled: dict[int, Failed | None] = field(default_factory=dict)
     code_state: Any = None
     specialized: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class Notes:
     is_lowering: bool = False
     #: The share of the blocks that the mask of a `flex_attention` leaves.
     mask_share: float = 1.0
-    trace: Trace = field(default_factory=Trace)
+    trace: TracedCall = field(default_factory=TracedCall)
     #: How many conditions on tensors the code has read between two graphs, and those that do not hold.
     conditions: int = 0
     fails: frozenset[int] = frozenset()

@@ -13,7 +13,7 @@ from steptrace.predict import backend, collectives, compiled_syncs, custom, unco
 from steptrace.predict.judging import PYTORCH_NAMESPACES, active_rules, judge
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.not_on_cuda import refuse_if_not_on_cuda
-from steptrace.predict.operator_call import VIRTUAL_TYPES, OperatorCall, Place, place_of
+from steptrace.predict.operator_call import VIRTUAL_TYPES, OperatorCall, RunsOn, runs_on
 from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off, overload_name
 from steptrace.predict.substitutes import SUBSTITUTES, WHOLE
@@ -104,10 +104,10 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         RuntimeError: CUDA would raise it, since tensors of host and GPU are mixed.
     """
     call = OperatorCall(func, args, kwargs)
-    place = place_of(call)
-    if place is Place.HOST:
+    place = runs_on(call)
+    if place is RunsOn.HOST:
         return _run_on_host(call.overload, call.args, kwargs)
-    if place is Place.PARTS:
+    if place is RunsOn.PARTS:
         return _run_parts(func, args, kwargs)
     failed = None
     if (code := _own_code(call.overload)) is not None:

@@ -1,7 +1,8 @@
 """Recompilations of compiled code: which calls differ in the values that its guards check.
 
-Dynamo says what it guards, and which sizes are dynamic, each time that it follows a call (`Frame`). The values are
-noted in the program itself, and are compared at later calls. A call that fits none of the noted ones is compiled again.
+Dynamo says what it guards, and which sizes are dynamic, each time that it follows a call (`DynamoFrame`). The values
+are noted in the program itself, and are compared at later calls. A call that fits none of the noted ones is compiled
+again.
 """
 
 import gc
@@ -120,7 +121,7 @@ class Reference(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
+class DynamoFrame:
     """What Dynamo says of one function that it has compiled: the followed one, another one, or the rest behind a break.
 
     Attributes:
@@ -238,7 +239,7 @@ class Followed:
         in_vain: how often it was asked, and compiled nothing.
     """
 
-    parts: "list[tuple[Frame, Compiled]]"
+    parts: "list[tuple[DynamoFrame, Compiled]]"
     kind: object
     places: dict[object, int] = field(default_factory=dict)
     hides: bool = False
@@ -305,7 +306,7 @@ class CompiledKinds:
         return None
 
     def add(
-        self, call: Call, kind: object, frames: Sequence[Frame], compiled: Mapping[int, "Failed | None"]
+        self, call: Call, kind: object, frames: Sequence[DynamoFrame], compiled: Mapping[int, "Failed | None"]
     ) -> Followed:
         """Note a call that was followed.
 
@@ -362,7 +363,7 @@ class CompiledKinds:
         scopes = [(self.scope_of(call, frame), frame) for frame, _ in followed.parts]
         return tuple(tuple(symbol.values(scope)) for scope, frame in scopes for symbol in frame.sizes.symbols)
 
-    def scope_of(self, call: Call, frame: Frame) -> "Scope":
+    def scope_of(self, call: Call, frame: DynamoFrame) -> "Scope":
         """The local and global names of one function of a call."""
         target, args, kwargs = call
         leaves = dict(enumerate(pytree.tree_leaves((list(args), dict(kwargs)))))
@@ -376,7 +377,7 @@ class CompiledKinds:
         module = sys.modules.get(frame.module)
         return Scope(known, {} if module is None else vars(module))
 
-    def _note(self, failed: "Failed", compiled: Frame) -> None:
+    def _note(self, failed: "Failed", compiled: DynamoFrame) -> None:
         first = failed.recompiled(function=compiled.function, function_file=compiled.file, function_line=compiled.line)
         key = first.kind, first.value, first.dimension, first.file, first.line
         known = self.recompilations.get(key, first)
@@ -392,7 +393,7 @@ def frame_of(  # noqa: PLR0913
     names: Mapping[str, Any],
     is_read: Callable[[Any], bool],
     stands_for: Mapping[int, int],
-) -> Frame:
+) -> DynamoFrame:
     """What Dynamo says of a function that it has compiled.
 
     Args:
@@ -409,7 +410,7 @@ def frame_of(  # noqa: PLR0913
     sizes = DynamicSizes.of_shapes(output.shape_env)
     state = state_of(scope, guards)
     looked_at = [*state.values(), *(value for symbol in sizes.symbols for value in symbol.values(scope))]
-    return Frame(
+    return DynamoFrame(
         function=code.co_name,
         file=trace_file_name(code.co_filename),
         line=code.co_firstlineno,

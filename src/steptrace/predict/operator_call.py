@@ -43,7 +43,7 @@ _NESTED = (list, tuple)
 VIRTUAL_TYPES: Final = (backend.DEVICE_TYPE, "cuda")
 
 
-class Place(Enum):
+class RunsOn(Enum):
     """Where an operator runs."""
 
     HOST = auto()
@@ -91,7 +91,7 @@ class OperatorCall:
             self.virtual = [tensor for tensor in self.tensors if isinstance(tensor, VirtualTensor)]
 
 
-def place_of(call: OperatorCall) -> Place:
+def runs_on(call: OperatorCall) -> RunsOn:
     """Where an operator runs. Single values that PyTorch would first copy to the host are copied.
 
     Raises:
@@ -100,20 +100,20 @@ def place_of(call: OperatorCall) -> Place:
     overload = call.overload
     args = call.args
     if not call.virtual and not (overload.takes_device and _names_virtual(args, call.kwargs)):
-        return Place.HOST
+        return RunsOn.HOST
     if overload.is_composite and not (overload.is_whole_if_nested and any(t._inner.is_nested for t in call.virtual)):
-        return Place.PARTS
+        return RunsOn.PARTS
     if overload.namespace != "aten":
-        return Place.DEVICE
+        return RunsOn.DEVICE
     if overload.packet == _PACK and is_virtual(args[1]):
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
     if 0 < len(call.virtual) < len(call.tensors):
         if overload.packet in _ASSIGN and not is_virtual(args[0]):
             call.args = _copied_for_assignment(args)
             if not any(map(is_virtual, tensors_of(call.args))):
-                return Place.HOST
+                return RunsOn.HOST
         _refuse_host(overload, call.args, call.tensors)
-    return Place.DEVICE
+    return RunsOn.DEVICE
 
 
 def _copied_for_assignment(args: Sequence[Any]) -> list[Any]:
