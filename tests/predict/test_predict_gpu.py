@@ -60,6 +60,20 @@ def test_each_shipped_gpu_is_in_the_table_by_the_driver_s_name(name: str) -> Non
     assert driver.memory_bytes == int(gpu.memory_bytes)
 
 
+@pytest.mark.parametrize(
+    ("name", "clock_mhz", "memory_mhz"),
+    [  # as deviceQuery prints them
+        ("H100", 1980, 2619), ("A100-40", 1410, 1215), ("L4", 2040, 6251), ("T4", 1590, 5001), ("V100-SXM2", 1530, 877),
+        ("RTX-4090", 2520, 10501), ("RTX-3090", 1695, 9751),
+    ],
+)  # fmt: skip
+def test_clocks_are_those_of_the_gpu(name: str, clock_mhz: float, memory_mhz: float) -> None:
+    with predict_syncs(driver=driver_facts(gpu_named(name))):
+        properties = torch.cuda.get_device_properties(0)
+    assert properties.clock_rate / 1e3 == pytest.approx(clock_mhz, rel=0.01)
+    assert properties.memory_clock_rate / 1e3 == pytest.approx(memory_mhz, rel=0.01)
+
+
 def test_a_gpu_that_a_person_has_added_has_its_name_and_memory() -> None:
     figures = {"fp32_tflops": 1, "half_tflops": 2, "bandwidth_gbs": 3, "memory_gb": 12, "pcie_gbs": 4}
     old, new = (driver_facts(Gpu(**figures, bf16=bf16, name="Mine")) for bf16 in (False, True))

@@ -101,6 +101,8 @@ Assumed = Literal["pcie", "own_kernel", "custom_operator", "declared_cost"]
 #: Why a step has no time: nothing ran on the GPU, nothing but copies did, rules cover too little of its work, or its
 #: compiled code has unknown kernels.
 WithoutTime = Literal["nothing_ran", "only_copies", "too_little_covered", "compiled_code"]
+#: What limits a step in most draws; `undecided` where the draws do not agree.
+Limit = Literal["arithmetic", "memory", "launches", "syncs", "communication", "undecided"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,7 +321,7 @@ class Estimate:
     gpu_ms: Band | None
     host_ms: Band | None
     gpu_busy_pct: Band | None
-    limited_by: str | None
+    limited_by: Limit | None
     launches: float | None
     syncs: float
     peak_memory_bytes: int | None

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from steptrace.documents.base import Document, field
+from steptrace.documents.estimate import Limit
 from steptrace.documents.run import StepOfRun
 
 
@@ -76,7 +77,7 @@ class VariantEstimate(OfVariant, frozen=True, kw_only=True):
     low_ms: Annotated[float | None, field("Low end of the step time: 5 % of the possible GPUs are faster.")]
     high_ms: Annotated[float | None, field("High end: 95 % of them are faster.")]
     limited_by: Annotated[
-        str | None, field("`arithmetic`, `memory`, `launches`, `syncs`, `communication` or `undecided`.")
+        Limit | None, field("`arithmetic`, `memory`, `launches`, `syncs`, `communication` or `undecided`.")
     ]
     launches: Annotated[float | None, field("Kernels, copies and fills that the host launches per step.")]
     peak_memory_bytes: Annotated[int | None, field("Peak of live storages as the allocator rounds them.")]

@@ -18,6 +18,7 @@ from steptrace.documents.estimate import (
     ClassWork,
     CompiledEstimate,
     Estimate,
+    Limit,
     LineLaunches,
     NotEstimated,
     PairedDifference,
@@ -303,14 +304,14 @@ def _tested(kernel: Kernel, gpu: Gpu) -> bool:
     return not without and shipped().efficiency_for(kernel, gpu).tested
 
 
-def _limit(timeline: DrawnTimes, works: Sequence[Work], gpu: Gpu) -> str:
+def _limit(timeline: DrawnTimes, works: Sequence[Work], gpu: Gpu) -> Limit:
     """What limits the step in most draws; `undecided` if that differs between draws."""
     longer = np.maximum(timeline.gpu, timeline.host)
     exposed = timeline.exposed / timeline.step >= _MATTERS
     waiting = (timeline.step - longer - timeline.exposed) / timeline.step >= _MATTERS
     launching = timeline.host > timeline.gpu
     kernels = ~exposed & ~waiting & ~launching
-    votes = {
+    votes: dict[Limit, Any] = {
         "communication": exposed,
         "syncs": ~exposed & waiting,
         "launches": ~exposed & ~waiting & launching,
@@ -319,9 +320,9 @@ def _limit(timeline: DrawnTimes, works: Sequence[Work], gpu: Gpu) -> str:
     return next((what for what, votes_of in votes.items() if np.mean(votes_of) >= _AGREE), "undecided")
 
 
-def _bounds(works: Sequence[Work], gpu: Gpu) -> dict[str, float]:
+def _bounds(works: Sequence[Work], gpu: Gpu) -> dict[Limit, float]:
     """Shares of the GPU work in kernels limited by arithmetic, and in kernels limited by memory."""
-    shares = {"arithmetic": 0.0, "memory": 0.0}
+    shares: dict[Limit, float] = {"arithmetic": 0.0, "memory": 0.0}
     total = _total(works)
     for work in works:
         if work.launched.kernel.kind == HOST_COPY:

@@ -26,6 +26,7 @@ from steptrace.documents.answer import (
     WhyFaster,
 )
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.estimate import Limit
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.advice import advice_of, estimated_advice, unconfirmed
 from steptrace.findings.estimated import estimated_answer, estimated_gpus, estimated_winner, leads
@@ -222,7 +223,7 @@ def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool)
     return replace(reason, limited_by=limited_by, **_less_gpu_work(baseline, chosen), **saved)
 
 
-def _limit(limited_by: str | None, fewer: Iterable[Fewer]) -> Literal["launches", "syncs"] | None:
+def _limit(limited_by: Limit | None, fewer: Iterable[Fewer]) -> Literal["launches", "syncs"] | None:
     """The limit of the baseline's step, if the variant has fewer of it."""
     counted = {row.what for row in fewer}
     if limited_by == "launches" and "launches" in counted:

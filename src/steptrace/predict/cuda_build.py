@@ -23,13 +23,16 @@ def properties(_device: object = None) -> SimpleNamespace:
     """The result of `torch.cuda.get_device_properties` for the virtual GPU."""
     driver = machine.driver
     major, minor = driver.capability
+    reserved = 1024 if driver.is_ampere else 0  # for each block, by the system
     return SimpleNamespace(
         name=driver.name, major=major, minor=minor, total_memory=driver.memory_bytes,
-        multi_processor_count=driver.sms, warp_size=32, max_threads_per_multi_processor=driver.threads,
+        multi_processor_count=driver.sms, warp_size=driver.warp, max_threads_per_multi_processor=driver.threads,
         regs_per_multiprocessor=65536, shared_memory_per_block=49152,
-        shared_memory_per_block_optin=driver.shared_bytes, shared_memory_per_multiprocessor=driver.shared_bytes + 1024,
+        shared_memory_per_block_optin=driver.shared_bytes,
+        shared_memory_per_multiprocessor=driver.shared_bytes + reserved,
         is_integrated=False, is_multi_gpu_board=False, L2_cache_size=driver.l2_bytes, gcnArchName=f"sm_{major}{minor}",
-        max_threads_per_block=1024, clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120,
+        max_threads_per_block=1024, clock_rate=driver.clock_khz, memory_clock_rate=driver.memory_clock_khz,
+        memory_bus_width=driver.bus_bits,
         pci_domain_id=0, pci_bus_id=0, pci_device_id=0, uuid="00000000-0000-0000-0000-000000000000",
     )  # fmt: skip
 
