@@ -1,6 +1,6 @@
 """`steptrace predict`: the syncs that a training step would make on CUDA, predicted without a GPU.
 
-Its parts are rooms of their own: `follow` and `follow_study` follow the programs, `estimates` estimates their time on
+Its parts are modules of their own: `follow` and `follow_study` follow the programs, `estimates` estimates their time on
 GPUs, `prediction_text` writes the lines, and `budget` holds the predictions to their budgets.
 """
 
@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         by_batch = _follow_program(arguments, gpus)
     estimates = estimates_by_name(by_batch, gpus, None if baselines is None else baselines.by_variant) if gpus else {}
-    # Syncs are shown and judged of the last batch.
+    # Syncs are shown and judged for the last batch.
     followed = list(by_batch.values())[-1]
     lines = _lines(followed, estimates, arguments, study, baselines)
     budgets = Budgets(

@@ -232,7 +232,7 @@ def _say(
         lines += [TextLine(f"  {line.text}", line.look) for line in answer(summary, predicted)]
         lines.append(str(out / "report.html"))
     if predicted is not None:
-        # `--steps` of `run` is of measured steps: more predicted ones need the other command.
+        # `--steps` of `run` counts measured steps. Only `steptrace predict` can be asked for more predicted ones.
         lines += text_of(command, *predicted, more_steps="steptrace predict --steps")
     for warning in result.warnings:
         warn(warning)

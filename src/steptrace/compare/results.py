@@ -2,10 +2,10 @@
 
 Step times have an interval, over whole runs: Welch's t interval on the logarithms of the runs' step times, as within a
 study; where one result compares means, all do. Runs of two sessions are never paired. Verdicts are corrected over the
-study's variants (Holm); the noise floor is the larger one of both sessions. Where steps are as uneven as a study's page
-allows no verdict for, there is none here; where the scales differ, no ratio either. Counts and words differ where they
-are not equal. What has neither, such as a share of time, is listed where it moves by a tenth or more: no claim, but
-where to look.
+study's variants (Holm); the noise floor is the larger one of both sessions. A variant whose steps are too uneven for a
+verdict on a study's page has none here. If the scales differ, there is no ratio either. Counts and words are listed if
+they are not equal. Any other figure, such as a share of time, is listed if it changes by a tenth or more: that is no
+claim, but says where to look.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

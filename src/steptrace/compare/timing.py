@@ -231,7 +231,7 @@ def _without_waits(steps: Nanoseconds, waits: Nanoseconds | None) -> Nanoseconds
     """The steps as they might be if each waited for data as little as the one that waits least.
 
     A GPU's work may hide a part of the extra wait. So the step would be as long as it is, or shorter by up to the extra
-    wait. Of these lengths the nearest to the median of the half of the steps that wait least is taken.
+    wait. The result is the one of these lengths that is closest to the median of the half of the steps that wait least.
     """
     if waits is None:
         return steps

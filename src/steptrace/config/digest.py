@@ -224,8 +224,8 @@ class Code:
 def versions(targets: Iterable[str]) -> dict[str, str]:
     """Return the installed version of each distribution that dotted names belong to, without steptrace.
 
-    A distribution may have another name than its modules: `PIL` comes from pillow, `sklearn` from scikit-learn. Of
-    those that share a namespace package, as `google`, it is the one with the part that is named. A module that belongs
+    A distribution may have another name than its modules: `PIL` comes from pillow, `sklearn` from scikit-learn. If
+    several share a namespace package, such as `google`, it is the one that holds the named part. A module that belongs
     to no distribution is the user's own, and counts by its content.
     """
     installed: dict[str, str] = {}

@@ -173,7 +173,7 @@ def _events(content: bytes) -> Iterator[Any]:
 
 
 def line_of(path: Path, keys: Sequence[Hashable]) -> int | None:
-    """The line of a key in a YAML file. Of a key that is not written there, the innermost key's around it; or None.
+    """The line of a key in a YAML file; if the key is not there, the line of the innermost key around it, or None.
 
     Args:
         path: the file; it is read again, since only messages need a line.

@@ -133,8 +133,8 @@ def _changes(a: SideRows[Any], b: SideRows[Any], levels: Sequence[Level] = ()) -
 def _of_one_runtime(a: SideRows[SyncSite], b: SideRows[SyncSite]) -> tuple[SideRows[SyncSite], SideRows[SyncSite]]:
     """The sites of syncs of both sides, with the same kinds if the sides have GPUs of different makers.
 
-    `cudaDeviceSynchronize` of the one is `hipDeviceSynchronize` of the other, and a copy that waits by itself is a copy
-    with a wait.
+    `cudaDeviceSynchronize` on one side then matches `hipDeviceSynchronize` on the other, and a copy that waits by
+    itself matches a copy that is followed by a wait.
     """
     runtimes = [{naming.runtime_prefix(row.kind or "") for row in side.rows} - {""} for side in (a, b)]
     if not all(runtimes) or runtimes[0] & runtimes[1]:

@@ -1,1 +1,1 @@
-"""The engine that measures a training, a study's own or anybody's: its steps, their times, traces and source lines."""
+"""The engine that measures any training, a study's or anybody's: its steps, their times, traces and source lines."""

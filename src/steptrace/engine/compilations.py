@@ -1,8 +1,8 @@
 """What torch.compile does in this process: compilations and their time, graph breaks, recompilations and their reason.
 
-Dynamo is watched from the moment that the program imports it, as it does where it makes an optimizer or calls
-`torch.compile`. Two of its functions are wrapped, and it calls them only while it compiles. So a step that compiles
-nothing is not slowed down. No error in here reaches the program.
+Dynamo is watched from the moment that the program imports it: when it creates an optimizer or calls `torch.compile`.
+Two of its functions are wrapped, and it calls them only while it compiles. So a step that compiles nothing is not
+slowed down. No error in here reaches the program.
 """
 
 import importlib.abc

@@ -14,7 +14,7 @@ from typing import Final
 #: The name that PyTorch gives the threads that run gloo's collectives.
 _NAME: Final = "pt_gloo_runloop"
 _THREADS: Final = Path("/proc/self/task")
-#: Seconds between two looks. The look releases the GIL, for which a thread may wait that runs a hook in Python.
+#: Seconds between two looks. The look releases the GIL: a thread that runs a hook in Python may be waiting for it.
 _LOOK_S: Final = 0.002
 #: So many looks in a row must find all threads asleep: between two locks a thread sleeps for a moment, too.
 _LOOKS: Final = 3

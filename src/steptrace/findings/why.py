@@ -89,7 +89,7 @@ def _by_kernel(variant: VariantResult, kind: str | None) -> dict[str, float]:
 
 
 def _syncs_ns(baseline: VariantResult, variant: VariantResult) -> float | None:
-    """The most that those syncs of the baseline cost in a step which the variant does not have."""
+    """The most that the syncs which the variant has removed cost in a step of the baseline."""
     before, after = (_sync_ceiling_ns(side) for side in (baseline, variant))
     counts = baseline.syncs.measured_per_step, variant.syncs.measured_per_step
     if before is None or after is None or None in counts or not (counts[1] or 0) < (counts[0] or 0):

@@ -51,7 +51,7 @@ _LONG_WAIT_S: Final = 5.0
 #: The number of lines of the log in a status, and the most characters of each.
 _TAIL: Final = 20
 _LONGEST: Final = 500
-#: How a line of steptrace's own programs begins that says their error.
+#: The beginning of the line in which a program of steptrace's states its error.
 _OF_STEPTRACE: Final = "error: "
 #: Signals by which a program crashes itself; any other comes from outside.
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)

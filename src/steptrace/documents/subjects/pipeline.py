@@ -14,9 +14,9 @@ from steptrace.documents.subject import TableSubject, subject
     part of the receive, and so of the bubble.
 
     A pipeline of p equal stages with m microbatches has an ideal bubble of (p - 1) / (m + p - 1) of the step. The
-    microbatches are the receives of a step from the rank that most come from; of two ranks that send each other both
-    activations and gradients, those of one direction. A rank with v interleaved stages receives each microbatch v
-    times. They count as v times as many microbatches, and their ideal bubble is smaller for it.
+    number of microbatches is the number of receives of a step from one rank, the one that sends most. Of two ranks that
+    send each other both activations and gradients, one direction counts. A rank with v interleaved stages receives each
+    microbatch v times. They count as v times as many microbatches, and their ideal bubble is smaller for it.
     """
 )
 class PipelineStage(Row, frozen=True):

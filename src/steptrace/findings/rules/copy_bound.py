@@ -13,7 +13,7 @@ from steptrace.format import duration, share
 
 #: The most kinds of copies that are named.
 _MOST_NAMED: Final = 3
-#: What the names of copies have that the host takes part in.
+#: The words in the names of copies that the host takes part in.
 _WITH_HOST: Final = re.compile(r"HtoD|DtoH|HtoH|Pinned|Pageable|Host")
 
 

@@ -233,7 +233,7 @@ def _words(figures: Figures) -> Words:
 
 
 def _what_counts(figures: Figures) -> str:
-    """What of the waiting is in the time, in brackets after it."""
+    """How much of the waiting the time includes, in brackets."""
     if figures.wait_ns is not None:
         return " (waiting for other ranks not counted)"
     of = figures.world_size
