@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder, training_step
+from figures import figures_in
 from steptrace.cli import main
 from steptrace.commands.console import Progress
 from steptrace.documents import table
@@ -160,7 +161,7 @@ def test_progress_is_said_while_there_is_some_left(
         progress(done, 2000)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 199
-    assert lines[99].startswith("steptrace: 1000 of 2000 traces read, about 8 min left")
+    assert figures_in(lines[99]) == [1000, 2000, 8]
 
 
 def test_minutes_are_warned_of_at_once_with_what_to_do(

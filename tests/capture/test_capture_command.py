@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder
+from figures import figures_in
 from steptrace.cli import main
 from steptrace.commands import capture
 from steptrace.engine.recording import Recording, RecordingSettings, Request
@@ -49,13 +50,13 @@ def test_the_list_shows_what_can_be_captured(
     sleeper: subprocess.Popen[bytes], control: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["capture"]) == 0
-    assert capsys.readouterr().out.startswith("no process can be captured: `steptrace run --capture")
+    assert "steptrace run --capture" in capsys.readouterr().out
     published(sleeper.pid, rank=1, world_size=4, steps=7, recording=True)
     assert main(["capture"]) == 0
     head, row = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["pid", "rank", "steps", "running", "state", "script"]
     assert row == [str(sleeper.pid), "1", "of", "4", "7", "1", "h", "0", "min", "recording", "train.py"]
-    assert f"process {sleeper.pid}, rank 1: a capture is already running" in refused([str(sleeper.pid)], capsys)
+    assert figures_in(refused([str(sleeper.pid)], capsys)) == [sleeper.pid, 1]
     sleeper.communicate()
     assert processes() == []
     assert list(control.iterdir()) == []
@@ -71,8 +72,7 @@ def test_a_process_that_cannot_be_captured_is_refused_with_the_reason(
 ) -> None:
     pid = str(sleeper.pid)
     message = refused([pid], capsys)
-    assert f"process {pid}: this process cannot be captured" in message
-    assert "steptrace run --capture" in message
+    assert [named for named in (pid, "steptrace run --capture") if named not in message] == []
     published(sleeper.pid)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
@@ -105,7 +105,7 @@ def test_what_becomes_of_a_request(sleeper: subprocess.Popen[bytes], tmp_path: P
     assert capture.wait(process, request) == ("refused", "the reason")
     other = capture.post(process, tmp_path / "other", RecordingSettings())
     sleeper.communicate()
-    assert capture.wait(process, other) == ("failed", "the process ended before the trace was written")
+    assert capture.wait(process, other)[0] == "failed"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"id": "1", "folder": 3}', '{"id": "1", "settings": {"x": 1}}'])
@@ -133,4 +133,4 @@ def test_a_folder_of_captures_is_not_analyzed_as_one(tmp_path: Path, capsys: pyt
     for name in ("1", "2"):
         TraceBuilder().write(tmp_path / "captures" / name / "trace.json.gz")
     assert main(["analyze", str(tmp_path / "captures"), "--out", str(tmp_path / "out")]) == 2
-    assert f"name a sub-folder, as in {tmp_path / 'captures' / '2'} (2 folders in all)" in capsys.readouterr().err
+    assert str(tmp_path / "captures" / "2") in capsys.readouterr().err

@@ -179,7 +179,7 @@ def test_a_program_that_fails_partway_has_no_prediction(tmp_path: Path, capsys: 
     config = command_config("main", command, cwd=str(tmp_path))
     (tmp_path / "config.yaml").write_text(json.dumps(config))
     assert command_checks.main(["predict", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path)]) == 2
-    assert "failed before its steps were followed: the program ended with exit code 1" in capsys.readouterr().err
+    assert "exit code 1" in capsys.readouterr().err
     assert not (tmp_path / "prediction.json").exists()
 
 
@@ -200,4 +200,4 @@ def test_predict_follows_the_commands_of_a_study(
     assert estimate["covered_pct"] == 100
     assert [copy["file"] for copy in estimate["assumed"]] == ["train.py"]
     assert steptrace_main(["predict", "--batch", "8", "own"]) == 2
-    assert "--batch does not apply to a study of commands" in capsys.readouterr().err
+    assert "--batch" in capsys.readouterr().err

@@ -128,7 +128,7 @@ def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
 def _variant(variant: VariantRuns, timing: Timing, estimated: tuple[Estimate, ...]) -> VariantResult:
     trace = trace_of(variant)
     syncs, sync_notes = sync_figures(variant, trace)
-    # A trace without GPU work lacks no GPU work: nothing is said of its quality.
+    # A trace of a CPU training has no GPU work that could be missing, so there are no notes on its quality.
     about_trace = _trace_notes(trace) if trace is not None and trace.used_gpu else ()
     notes = (*timing.noise.notes, *sync_notes, *about_trace)
     return VariantResult(

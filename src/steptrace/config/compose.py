@@ -41,7 +41,7 @@ _MOST_TRIED: Final = 30
 #: The names in a dotted key of OmegaConf's, such as `a.b[0]`.
 _NAMES: Final = re.compile(r"[^.\[\]]+")
 
-#: Hydra's compositions by the options that were chosen, before single values are set. All are of the same folders.
+#: Hydra's compositions of the same folders, by the chosen options, before single values are set.
 Bases = dict[tuple[str, ...], "DictConfig"]
 
 
@@ -54,8 +54,8 @@ def compose(
         folders: the configuration folders, each with one sub-folder per group; the first must hold config.yaml.
         overrides: in Hydra's syntax, such as `loss=where`, `data.batch_size=8`, `+model.bias=true`.
         where: the file and variant that hold the overrides, for messages.
-        bases: what earlier calls for these folders have composed, and what this one composes: with it, a thousand
-            variants that differ in values take as many compositions by Hydra as they choose different options.
+        bases: keeps what calls for these folders have composed. Variants that choose the same options and differ in
+            single values then share one composition by Hydra.
 
     Raises:
         ConfigError: an unknown group, option or key, or a value of the wrong type or out of its limits.
@@ -228,7 +228,7 @@ def targets(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_allowed(config: Mapping[str, Any], *, allow: Iterable[str] = (), where: str) -> None:
-    """Check that every `_target_` begins with an allowed prefix, and that none of the four is missing.
+    """Check that every `_target_` begins with an allowed prefix, and that none of `_REQUIRED` is missing.
 
     Args:
         config: a resolved configuration.

@@ -131,7 +131,8 @@ class WhyFaster(Document, frozen=True, kw_only=True):
     ] = None
     gpu_classes: Annotated[tuple[SavedByClass, ...], field("The classes of kernels behind that.")] = ()
     limited_by: Annotated[
-        Literal["launches", "syncs"] | None, field("What limits the baseline by all estimates, and it has fewer of.")
+        Literal["launches", "syncs"] | None,
+        field("What limits the baseline by all estimates, if this variant has fewer of it."),
     ] = None
 
     @property

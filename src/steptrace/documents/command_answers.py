@@ -12,7 +12,9 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.prediction import Predicted, PredictedStep
 
 _VERSION: Final = field("Version of this answer.", kind="first")
-_KIND: Final = field("The command that it is the answer of, and where that has several answers, which.")
+_KIND: Final = field(
+    "Which answer this is: the name of its command, or its own name if the command has several answers."
+)
 
 
 @described("A written excerpt of a trace.")

@@ -42,8 +42,9 @@ class Input(Document, frozen=True):
         float | None,
         column(
             "Share of the time",
-            "Of the steps' time; with a GPU only the waiting with the GPU idle counts. Of unprofiled steps where their "
-            "waits were recorded; else, where steps differ, each kind counts as often as it comes.",
+            "Of the steps' time; with a GPU only the waiting with the GPU idle counts. It is of unprofiled steps if "
+            "their waits were recorded. Otherwise it is of the profiled steps, and each kind of steps counts as often "
+            "as it comes.",
             "share",
             kind="share",
         ),

@@ -35,8 +35,8 @@ class Lane(Document, frozen=True):
         tuple[Box, ...],
         column(
             "Box",
-            "Something that ran, as long as it ran. What is too short to be seen is drawn together with what is of the "
-            "same part and close to it, as long as all of it together.",
+            "Something that ran, as wide as the time that it took. Neighbours of the same part that are too short to "
+            "be seen are one box, as wide as all of them together.",
             kind="first",
         ),
     ] = ()

@@ -70,8 +70,8 @@ class RatioToBaseline(Document, frozen=True):
         column(
             "Verdict",
             "Faster or slower: the interval excludes 1 and the effect exceeds the noise floor, corrected for the "
-            "number of variants. Same: the whole interval is within the floor, of at most 10 %. Else undecided. One "
-            "run, or an IQR above 25 % of the median: no verdict.",
+            "number of variants. Same: the whole interval is within the floor, of at most 10 %. Otherwise undecided. "
+            "One run, or an IQR above 25 % of the median: no verdict.",
         ),
     ]
 
