@@ -47,6 +47,15 @@ def test_a_queue_with_syncs_takes_as_long_as_item_by_item(order: list[Item | int
     assert timeline.step[DRAW] == pytest.approx(stepwise(order, []), rel=1e-6)
 
 
+@pytest.mark.parametrize("kernel_s", [10e-3, 1e-9])
+def test_the_host_is_blocked_at_a_sync_until_the_kernels_before_it_have_ended(kernel_s: float) -> None:
+    """Of two kernels the second starts when it is launched, or when the first has ended."""
+    seconds, launch_s = np.full((1, COUNT), kernel_s), 1e-6
+    timeline = simulate([0, 0, Sync()], seconds, np.ones(1), np.full(COUNT, launch_s))
+    assert timeline.blocked == pytest.approx(np.full(COUNT, max(2 * kernel_s - launch_s, kernel_s)))
+    assert not simulate([0, 0], seconds, np.ones(1), np.full(COUNT, launch_s)).blocked.any()
+
+
 def test_a_long_queue_is_taken_together_with_little_error() -> None:
     order: list[Item | int] = [int(place) for place in RNG.integers(0, 12, 9001)]
     order.append(Sync())

@@ -100,6 +100,47 @@ class EstimatedAnswer(Document, frozen=True, kw_only=True):
         return self.times_as_fast is not None and self.times_as_fast[1] <= _ABOUT_AS_FAST
 
 
+class CellSpeed(Document, frozen=True, kw_only=True):
+    """The speed of a variant of a matrix in one cell."""
+
+    cell: Annotated[dict[str, str], field("The matrix's values, by key.")]
+    times_as_fast: Annotated[Band, field("Its baseline's step over its own, low and high end.")]
+
+
+class MatrixSpeed(Document, frozen=True, kw_only=True):
+    """An entry of a study's file in all cells of a matrix, in each against the baseline of that cell."""
+
+    entry: Annotated[str, field("Its name in the study's file.")]
+    baseline: Annotated[str, field("The name of its baseline there.")]
+    keys: Annotated[tuple[str, ...], field("The keys of the matrix that have several values.")]
+    cells: Annotated[int, field("Cells in which it was compared.")]
+    not_compared: Annotated[int, field("Other cells: there is no step time or estimate of it or of its baseline.")]
+    faster: Annotated[int, field("Cells in which it is faster.")]
+    slower: Annotated[int, field("Cells in which it is slower.")]
+    least: Annotated[
+        CellSpeed | None, field("The lowest speed of those that are faster or slower; null without any.")
+    ] = None
+    most: Annotated[CellSpeed | None, field("The highest speed of those.")] = None
+    gpu: Annotated[str | None, field("The GPU of the estimates; null if it was measured.")] = None
+
+
+class SyncRemoval(Document, frozen=True, kw_only=True):
+    """Blocked time beside what a step gains: a variant whose syncs per step differ from its baseline's."""
+
+    name: Annotated[str, field("The variant.")]
+    entry: Annotated[str, field("Its name in the study's file.")]
+    baseline: Annotated[str, field("Its baseline.")]
+    cell: Annotated[dict[str, str], field("The matrix's values, by key; empty without a matrix.")]
+    gpu: Annotated[str | None, field("The GPU of the estimates; null if it was measured.")]
+    baseline_syncs: Annotated[float, field("Syncs per step of the baseline.")]
+    syncs: Annotated[float, field("Syncs per step of the variant.")]
+    baseline_blocked_ms: Annotated[Band, field("The time per step that syncs block the host in the baseline.")]
+    blocked_ms: Annotated[Band, field("The same in the variant.")]
+    saved_ms: Annotated[Band, field("How much shorter than the baseline's the variant's step is, low and high end.")]
+    baseline_step_ms: Annotated[Band | None, field("The baseline's step.")] = None
+    baseline_busy_pct: Annotated[Band | None, field("How busy the GPU is in the baseline's step.")] = None
+
+
 class Fewer(Document, frozen=True, kw_only=True):
     """A count that is lower in a step than in the baseline's step."""
 
@@ -260,3 +301,10 @@ class Answer(Document, frozen=True, kw_only=True):
         SectionTimes | None,
         field("The section that tells variants apart whose step times do not; null where no section does."),
     ] = None
+    matrix: Annotated[
+        tuple[MatrixSpeed, ...], field("The variants over the cells of a matrix; empty without one.")
+    ] = ()
+    removals: Annotated[
+        tuple[SyncRemoval, ...],
+        field("Blocked time and gain in each cell; empty unless variants differ in nothing but their syncs."),
+    ] = ()

@@ -303,6 +303,8 @@ class Estimate:
         devices: GPUs that train together.
         communication_ms: collectives; None with one GPU.
         exposed_ms: kernels waiting for collectives.
+        blocked_ms: the host's waiting at syncs, which is not their cost: the GPU works meanwhile. None in files of
+            earlier versions.
         communication_bytes: that a GPU sends and receives in collectives per step.
         difference: to the baseline of a study; None of the baseline itself.
         behind: to the variant whose step is the shortest in the middle of the draws; None of that one.
@@ -341,6 +343,7 @@ class Estimate:
     devices: int = 1
     communication_ms: Band | None = None
     exposed_ms: Band | None = None
+    blocked_ms: Band | None = None
     communication_bytes: float | None = None
     difference: PairedDifference | None = None
     behind: PairedDifference | None = None

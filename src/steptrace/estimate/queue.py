@@ -92,6 +92,7 @@ class DrawnTimes:
         host: total time of the host's launches.
         communication: total time of the collectives.
         exposed: time that kernels wait for collectives.
+        blocked: time that the host waits at syncs.
     """
 
     step: Draws
@@ -99,16 +100,18 @@ class DrawnTimes:
     host: Draws
     communication: Draws
     exposed: Draws
+    blocked: Draws
 
 
 @dataclass
 class _State:
-    """When the host, the kernels and the collectives finish, up to this place in the queue."""
+    """When the host, the kernels and the collectives finish, up to this place in the queue, and the waits so far."""
 
     host: Draws = field(default_factory=lambda: np.zeros(COUNT))
     kernels: Draws = field(default_factory=lambda: np.zeros(COUNT))
     collectives: Draws = field(default_factory=lambda: np.zeros(COUNT))
     exposed: Draws = field(default_factory=lambda: np.zeros(COUNT))
+    blocked: Draws = field(default_factory=lambda: np.zeros(COUNT))
 
 
 def simulate(
@@ -134,14 +137,14 @@ def simulate(
     communication = np.sum(collectives, axis=0) if len(collectives) else np.zeros(COUNT)
     has_syncs = any(isinstance(item, Sync) for item in order)
     if not has_syncs and not len(collectives):
-        return DrawnTimes(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT))
+        return DrawnTimes(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT), np.zeros(COUNT))
     numbered = _numbered(order)
     stretches = _Stretches(seconds, launches, per_launch)
     if has_syncs:  # nothing is in flight after the last sync, so the simulated step begins and ends there
         last = max(place for place, (item, _) in enumerate(numbered) if isinstance(item, Sync))
         state = _State()
         _run(numbered[last + 1 :] + numbered[: last + 1], state, stretches, per_launch, collectives)
-        return DrawnTimes(state.host, gpu, host, communication, state.exposed)
+        return DrawnTimes(state.host, gpu, host, communication, state.exposed, state.blocked)
     state = _State()
     _run(numbered, state, stretches, per_launch, collectives)
     _run(numbered, state, stretches, per_launch, collectives)  # the host now runs ahead, so later steps differ
@@ -149,7 +152,7 @@ def simulate(
     waited = state.exposed.copy()
     _run(numbered, state, stretches, per_launch, collectives)
     step = np.maximum(_end(state) - second, np.maximum(gpu, host))
-    return DrawnTimes(step, gpu, host, communication, state.exposed - waited)
+    return DrawnTimes(step, gpu, host, communication, state.exposed - waited, np.zeros(COUNT))
 
 
 def _end(state: _State) -> Draws:
@@ -181,7 +184,9 @@ def _run(
         if places:
             stretches.run(places, state)
         if isinstance(item, Sync):
-            state.host = np.maximum(state.host, state.kernels)
+            until = np.maximum(state.host, state.kernels)
+            state.blocked = state.blocked + (until - state.host)
+            state.host = until
         elif isinstance(item, Collective):
             state.host = state.host + per_launch
             start = np.maximum(state.host, state.collectives)

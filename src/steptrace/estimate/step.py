@@ -193,6 +193,7 @@ def estimate_drawn(
         devices=followed.devices,
         communication_ms=None if alone else band_ms(timeline.communication),
         exposed_ms=band_ms(timeline.exposed) if enough and not alone else None,
+        blocked_ms=band_ms(timeline.blocked) if enough else None,
         communication_bytes=None if alone else sum(collective.bytes for collective in drawn.collectives) / drawn.steps,
     )
     return _compiled(estimate, dict.fromkeys(followed.compiled)) if followed.compiled else estimate
@@ -361,6 +362,7 @@ def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | Non
         samples_per_s=None,
         mfu_pct=None,
         exposed_ms=None,
+        blocked_ms=None,
     )
 
 

@@ -31,6 +31,8 @@ from steptrace.documents.variant import VariantResult
 from steptrace.findings.advice import advice_of, estimated_advice, unconfirmed
 from steptrace.findings.estimated import estimated_answer, estimated_gpus, estimated_winner, leads
 from steptrace.findings.known import known_difference
+from steptrace.findings.matrix import matrix_speeds
+from steptrace.findings.removals import removals_of_answer
 from steptrace.findings.sections import hidden_section
 from steptrace.findings.why import LEAST_PART, why
 from steptrace.limits import NOISE_FLOOR
@@ -63,6 +65,7 @@ def _measured(study: Comparison) -> Answer:
         advice=advice,
         reason=reason,
         section=hidden_section(study),
+        matrix=matrix_speeds(study),
         **_of_study(study, reason),
         **_speeds(study, chosen),
     )
@@ -92,6 +95,7 @@ def _estimated(study: Comparison) -> Answer:
         reason=reason,
         estimated=estimated,
         known=known_difference(study) if best is None else None,
+        matrix=tuple(speed for gpu in gpus for speed in matrix_speeds(study, gpu)),
         **_of_study(study, reason),
     )
 
@@ -116,6 +120,7 @@ def _of_study(study: Comparison, reason: WhyFaster | None) -> dict[str, Any]:
         "confidence": study.method.confidence,
         "candidates": study.method.candidates,
         "ended": _ended(study.variants),
+        "removals": removals_of_answer(study),
     }
 
 

@@ -68,14 +68,28 @@ def estimated_fastest(study: Comparison, gpu: str) -> list[VariantResult]:
 def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
     """The simplest of the variants that may be the fastest and are clearly faster than their baseline.
 
-    It is None if there is no such variant: then no difference to the baseline can be estimated.
+    It is None if there is no such variant: then no difference to the baseline can be estimated. In a matrix it is the
+    variant with the largest difference to the baseline of its cell: steps of two cells do different work.
     """
+    if any(variant.cell for variant in study.variants):
+        return _most_times_as_fast(study, gpu)
     times = _bands(study, gpu)
     may_be = estimated_fastest(study, gpu)
     if len(may_be) == 1:
         return may_be[0]
     faster = [variant for variant in may_be if _clearly_faster(variant, times, gpu)]
     return next((variant for variant in faster if variant.can_be_used), next(iter(faster), None))
+
+
+def _most_times_as_fast(study: Comparison, gpu: str) -> VariantResult | None:
+    """The variant that is most times as fast as its baseline, by the low end, of those that are clearly faster."""
+    speeds = []
+    for variant in study.variants:
+        estimate = estimate_of(variant, gpu)
+        pair = None if estimate is None else estimate.difference
+        if pair is not None and pair.is_faster:
+            speeds.append((variant.can_be_used, pair.times_as_fast[0], variant))
+    return max(speeds, key=lambda speed: speed[:2])[2] if speeds else None
 
 
 def _clearly_faster(variant: VariantResult, times: Mapping[str, Band], gpu: str) -> bool:
@@ -99,7 +113,8 @@ def estimated_answer(study: Comparison, gpu: str) -> EstimatedAnswer:
     if best is None:
         outcome = "some_not_estimated" if missing else "all_alike" if all_alike(study, gpu) else "cannot_tell"
         return EstimatedAnswer(gpu=gpu, outcome=outcome, not_estimated=missing)
-    may_be = [variant for variant in estimated_fastest(study, gpu) if variant is not best]
+    in_matrix = any(variant.cell for variant in study.variants)
+    may_be = [] if in_matrix else [variant for variant in estimated_fastest(study, gpu) if variant is not best]
     estimate = estimate_of(best, gpu)
     pair = None if estimate is None else estimate.difference
     return EstimatedAnswer(
@@ -113,7 +128,7 @@ def estimated_answer(study: Comparison, gpu: str) -> EstimatedAnswer:
         saved_ms=pair.saved_ms if pair is not None and pair.is_faster else None,
         times_as_fast=_times_as_fast(times, best, gpu),
         alike=tuple(variant.name for variant in may_be if variant.name in times),
-        is_alone=not may_be,
+        is_alone=not may_be and not in_matrix,
         not_estimated=missing,
     )
 

@@ -16,7 +16,7 @@ from steptrace.findings.answer import broken_gates
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.findings import DeviceNote, device_of_study, device_of_traces
 from steptrace.report.page.markup import Html, page, render
-from steptrace.report.study.matrix import short_names
+from steptrace.report.study.matrix import with_shown_names
 from steptrace.report.study.small import small_picture
 from steptrace.report.study.variants import load_study
 from steptrace.report.trace.answer import headline_of_all
@@ -108,7 +108,7 @@ def _below(entry: IndexEntry, folder: Path, pages: Path) -> IndexEntry:
 
 
 def _study_entry(path: Path, pages: Path) -> IndexEntry:
-    study = load_study(path)
+    study = with_shown_names(load_study(path))
     runs = sum(len(variant.runs) for variant in study.variants)
     ok = sum(variant.runs_ok for variant in study.variants)
     broken = broken_gates(study)
@@ -117,8 +117,8 @@ def _study_entry(path: Path, pages: Path) -> IndexEntry:
     return IndexEntry(
         name=study.study,
         title=study.title,
-        headline=short_names(study, " ".join([verdict.sentence, *verdict.checks])),
-        why=short_names(study, verdict.reason),
+        headline=" ".join([verdict.sentence, *verdict.checks]),
+        why=verdict.reason,
         href=f"{study.study}.html",
         scale=study.scale,
         machine=study.machine,

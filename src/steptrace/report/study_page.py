@@ -10,6 +10,7 @@ from steptrace.files import write_text
 from steptrace.report import study as sections
 from steptrace.report.page.markup import Html, page, render
 from steptrace.report.study import load_study
+from steptrace.report.study.matrix import with_shown_names
 
 
 class Section(NamedTuple):
@@ -61,7 +62,7 @@ def render_study(comparison: Path, out: Path) -> None:
     Raises:
         RecordError: comparison.json is missing or not what compare writes.
     """
-    study = load_study(comparison)
+    study = with_shown_names(load_study(comparison))
     parts = list(_sections(study, comparison))
     toc = [(_id(part.heading), part.heading) for part in parts if not part.folded]
     toc += [("more-figures", "More figures")] if any(part.folded for part in parts) else []

@@ -20,10 +20,12 @@ from steptrace.documents.answer import (
 )
 from steptrace.documents.equivalence import EquivalenceStatus
 from steptrace.documents.variant import RatioToBaseline
+from steptrace.limits import NOISE_FLOOR
 from steptrace.words.equivalence import not_comparable_text
 from steptrace.words.estimate import MOST_NAMED, most_waiting_in_words
 from steptrace.words.estimated_answer import estimated_sentence
 from steptrace.words.known import known_in_words
+from steptrace.words.matrix import matrix_sentence, removals_text
 from steptrace.words.method import correction_in_words
 from steptrace.words.why import why_in_words
 
@@ -44,6 +46,12 @@ _NO_VERDICT: Final[Mapping[NoVerdict, str]] = {
     "too_noisy": "Too noisy to compare",
     "other": "No verdict",
 }
+#: The outcomes of a matrix that sentences on its cells say.
+_IN_CELLS: Final = frozenset({"faster", "none_faster", "no_difference", "estimated"})
+_WHY_BLOCKED_IS_NO_COST: Final = (
+    "while the host is blocked, the GPU goes on with what is queued; a sync costs only the time that the GPU is idle "
+    "after it."
+)
 _NOT_SAME: Final[Mapping[EquivalenceStatus, str]] = {
     "differs": "a different result",
     "failed": "check of the answer failed",
@@ -66,7 +74,15 @@ def sentences_of(answer: Answer) -> tuple[str, ...]:
     ended = [f"{_names(row.names)} {_ENDINGS[row.status]}." for row in answer.ended]
     # Where a variant is chosen, the sentence on those that are about equally fast names the section.
     section = [] if answer.section is None or answer.alike else [_section(answer.section)]
-    return (*_speeds(answer), *section, *ended)
+    removals = removals_text(answer.removals[:MOST_NAMED])
+    speeds = _speeds(answer)
+    if answer.matrix and removals:
+        return (removals, *section, *ended)
+    if answer.matrix and answer.outcome in _IN_CELLS:
+        # The speed in one cell answers the question in no other one.
+        speeds = [matrix_sentence(speed) for speed in answer.matrix[:MOST_NAMED]]
+        speeds = speeds if answer.known is None else [known_in_words(answer.known), *speeds]
+    return (*speeds, *([removals] if removals else []), *section, *ended)
 
 
 def _section(section: SectionTimes) -> str:
@@ -110,9 +126,7 @@ def _compared(answer: Answer) -> list[str]:
     """The sentences where a variant is faster, slower, or measured apart."""
     sentences: list[str] = []
     if answer.chosen is not None:
-        sentences.append(_faster(answer, answer.chosen))
-        also = "" if answer.section is None else f"; {_told_apart(answer.section)}"
-        sentences += _clause(answer.alike, f"about equally fast{also}")
+        sentences += [_faster(answer, answer.chosen), *_alike(answer, answer.chosen)]
         sentences += _clause(answer.faster, "faster, too", ratios=True)
     elif answer.outcome == "none_faster":
         sentences.append("No variant is faster.")
@@ -122,6 +136,34 @@ def _compared(answer: Answer) -> list[str]:
     if answer.undecided:
         sentences.append(f"No measurable difference: {_speed_names(answer.undecided)}.")
     return [*sentences, *_clause(answer.unjudged, "without a verdict")]
+
+
+def _alike(answer: Answer, chosen: Speed) -> list[str]:
+    """The variants that are not shown to be slower or faster than the chosen one.
+
+    If one of them measured a shorter step, the sentence says why it is not the chosen one.
+    """
+    shorter = [row for row in answer.alike if _is_shorter(row, chosen)]
+    sentences = []
+    if shorter:
+        times = sorted(row.step_ms for row in shorter if row.step_ms is not None)
+        span = " to ".join(dict.fromkeys(map(fmt.duration_ms, (times[0], times[-1]))))
+        verb = "is" if len(shorter) == 1 else "are"
+        sentences.append(
+            f"{_speed_names(shorter)} measured {span}, but {verb} not shown to be faster than `{chosen.name}`, which "
+            "changes the fewest settings."
+        )
+    sentences += _clause([row for row in answer.alike if row not in shorter], "about equally fast")
+    if sentences and answer.section is not None:
+        sentences[-1] = f"{sentences[-1].removesuffix('.')}; {_told_apart(answer.section)}."
+    return sentences
+
+
+def _is_shorter(row: Speed, chosen: Speed) -> bool:
+    """Whether its step measured shorter than the chosen one's, by more than noise."""
+    if row.step_ms is None or chosen.step_ms is None:
+        return False
+    return row.step_ms < chosen.step_ms * (1 - NOISE_FLOOR)
 
 
 def _faster(answer: Answer, chosen: Speed) -> str:
@@ -218,6 +260,8 @@ def _names(names: Sequence[str]) -> str:
 def reason_of(answer: Answer) -> str:
     """Why the chosen variant is faster; empty where nothing says it."""
     reason = answer.reason
+    if answer.removals and answer.matrix:
+        return _WHY_BLOCKED_IS_NO_COST
     if reason is None:
         return ""
     text = why_in_words(reason)

@@ -17,6 +17,8 @@ from steptrace.documents.estimate import (
 NOT_ESTIMATED: Final = "not estimated"
 #: Most variants that are named; of more only the number is given.
 MOST_NAMED: Final = 4
+#: Below this ratio, how many times as fast is said with one more digit.
+_NEARLY_AS_FAST: Final = 1.1
 #: Most operators that the reason for a missing step time names.
 _MOST_OPERATORS: Final = 3
 
@@ -149,3 +151,9 @@ def most_waiting_in_words(ms: float, gpu: str) -> str:
     """The most that waits cost, in words. The bound holds for any overlap, so it is far above an estimated saving."""
     most = f"at most {fmt.duration_ms(ms, 2)} per step on {gpu}"
     return f"{most}, even if they keep the host and the GPU from ever working at the same time (data loading aside)"
+
+
+def times_words(ends: Band) -> str:
+    """How many times as fast, in three digits where two would say "1.0"."""
+    digits = 3 if ends[0] < _NEARLY_AS_FAST else 2
+    return " to ".join(dict.fromkeys(fmt.significant(end, digits) for end in ends))

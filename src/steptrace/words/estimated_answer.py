@@ -1,14 +1,9 @@
 """Which variant is estimated to be the fastest on a GPU, in words."""
 
-from typing import Final
-
 from steptrace import format as fmt
 from steptrace.documents.answer import EstimatedAnswer
 from steptrace.documents.estimate import Band
-from steptrace.words.estimate import MOST_NAMED, NOT_ESTIMATED
-
-#: Below this ratio, how many times as fast is said with one more digit.
-_NEARLY_AS_FAST: Final = 1.1
+from steptrace.words.estimate import MOST_NAMED, NOT_ESTIMATED, times_words
 
 
 def estimated_sentence(answer: EstimatedAnswer) -> str:
@@ -40,7 +35,7 @@ def _fastest(answer: EstimatedAnswer, missing: list[str]) -> list[str]:
         most = fmt.share_to_tenths(answer.times_as_fast[1] - 1)
         parts.append(f"about as fast as `{answer.baseline}` (at most {most} faster)")
     elif answer.times_as_fast is not None:
-        parts.append(f"{_times(answer.times_as_fast)} times as fast as `{answer.baseline}`")
+        parts.append(f"{times_words(answer.times_as_fast)} times as fast as `{answer.baseline}`")
     wrong = ", but it computes something else" if answer.computes_something_else else ""
     instead = "" if answer.baseline_ms is None else f" instead of {_band(answer.baseline_ms)}"
     saves = "" if answer.saved_ms is None else f" (on one and the same GPU it saves {_band(answer.saved_ms)})"
@@ -56,9 +51,3 @@ def _fastest(answer: EstimatedAnswer, missing: list[str]) -> list[str]:
 
 def _band(ends: Band | None) -> str:
     return NOT_ESTIMATED if ends is None else fmt.band_ms(*ends)
-
-
-def _times(ends: Band) -> str:
-    """How many times as fast, in three digits where two would say "1.0"."""
-    digits = 3 if ends[0] < _NEARLY_AS_FAST else 2
-    return " to ".join(dict.fromkeys(fmt.significant(end, digits) for end in ends))

@@ -1,7 +1,7 @@
 """What to do first, as a box near the top of a page: one line a finding, with its details behind the line."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from steptrace import format as fmt
@@ -47,17 +47,12 @@ class _FirstStep:
     more: str
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
 def first_steps_box(
     items: Sequence[Finding],
     *,
     more: int,
     anchor: str | None,
     nothing: str = "",
-    named: Callable[[str], str] = _as_it_is,
 ) -> Html:
     """The box with what to do first.
 
@@ -66,32 +61,16 @@ def first_steps_box(
         more: how many findings stand in the section of all findings besides.
         anchor: the id of that section; None without one.
         nothing: why there are no findings; the box is left out if there are none and this is empty.
-        named: gives the variants in a text, whose names are in backticks, the names that the page shows.
     """
     alone = len(items) == 1
     return render(
         "page/first",
-        steps=[_named(_alone(item) if alone else _beside_others(item), named) for item in items],
+        steps=[_alone(item) if alone else _beside_others(item) for item in items],
         alone=alone,
         anchor=anchor,
         one_finding=more + len(items) == 1,
         nothing=nothing,
     )
-
-
-def _named(step: _FirstStep, named: Callable[[str], str]) -> _FirstStep:
-    """The step with the names of variants that the page shows."""
-    detail = step.detail
-    if detail is not None:
-        detail = replace(detail, variant=_label(detail.variant, named), claim=named(detail.claim))
-    return replace(
-        step, variant=_label(step.variant, named), to_do=named(step.to_do), more=named(step.more), detail=detail
-    )
-
-
-def _label(variant: str | None, named: Callable[[str], str]) -> str | None:
-    """A variant's name at the beginning of a line, without backticks."""
-    return None if variant is None else named(f"`{variant}`").replace("`", "")
 
 
 def _alone(item: Finding) -> _FirstStep:

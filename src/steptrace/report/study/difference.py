@@ -15,7 +15,6 @@ from steptrace.findings.estimated import estimate_of, estimated_gpus, leads
 from steptrace.findings.why import UNEXPLAINED, part_changes
 from steptrace.report.page.markup import Html
 from steptrace.report.page.waterfall import PartChange, waterfall_figure
-from steptrace.report.study.matrix import display_name
 
 _TITLE: Final = "Where the difference comes from, per step"
 
@@ -50,9 +49,9 @@ def difference(study: Comparison) -> Html:
     baseline, variant = pair
     return waterfall_figure(
         _TITLE,
-        (display_name(baseline), before * fmt.NS_PER_MS),
+        (baseline.name, before * fmt.NS_PER_MS),
         rows,
-        (display_name(variant), after * fmt.NS_PER_MS),
+        (variant.name, after * fmt.NS_PER_MS),
     )
 
 
@@ -72,9 +71,9 @@ def _estimated(study: Comparison) -> Html:
     changes = [PartChange(row.part, _name(row), -row.mean_ms * fmt.NS_PER_MS, _longer_ns(row)) for row in pair.parts]
     return waterfall_figure(
         f"{_TITLE}: means of the estimate for {gpu}",
-        (display_name(baseline), before),
+        (baseline.name, before),
         changes,
-        (display_name(variant), after),
+        (variant.name, after),
     )
 
 

@@ -26,7 +26,8 @@ from steptrace.report.page.section import Explained, folded
 from steptrace.report.page.table import NOT_MEASURED_CELL, Figure, figures_table
 from steptrace.report.study.difference import difference
 from steptrace.report.study.estimate import estimate
-from steptrace.report.study.matrix import is_matrix, matrix, short_names
+from steptrace.report.study.matrix import is_matrix, matrix
+from steptrace.report.study.removals import removals_picture
 from steptrace.report.study.variants import (
     samples_per_step,
     status_badge,
@@ -57,19 +58,17 @@ def first_screen(study: Comparison) -> Html:
     lead = "findings" if any(item.rule != ANSWER for item in _of_gpu(study)) else None
     verdict = verdict_of(study)
     estimated = estimate(study)
-    first = first_steps_box(
-        items, more=len(_of_gpu(study)) - len(items), anchor=lead, named=lambda text: short_names(study, text)
-    )
+    first = first_steps_box(items, more=len(_of_gpu(study)) - len(items), anchor=lead)
     return render(
         "study/first_screen",
         study=study,
         paragraphs=_paragraphs(study.text),
         tone=verdict.tone,
-        answer=short_names(study, verdict.sentences[0]),
-        others=short_names(study, " ".join(verdict.sentences[1:])),
-        why=short_names(study, verdict.reason),
-        checks=short_names(study, " ".join(verdict.checks)),
-        difference=difference(study),
+        answer=verdict.sentences[0],
+        others=" ".join(verdict.sentences[1:]),
+        why=verdict.reason,
+        checks=" ".join(verdict.checks),
+        difference=removals_picture(study) or difference(study),
         facts=_facts(study),
         results=_results(study, shown, parts, estimated),
         profiled=_profiled(shown),
@@ -79,7 +78,7 @@ def first_screen(study: Comparison) -> Html:
         estimated_below="" if leads(study) else estimated,
         notes=[
             *([] if leads(study) else _no_verdict(study)),
-            *(short_names(study, text) for text in skipped_in_words(study.skipped)),
+            *skipped_in_words(study.skipped),
         ],
     )
 

@@ -1,19 +1,24 @@
 """A matrix as a picture: the step times of its variants, as lines over the matrix's values, and in one small table."""
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import PairedDifference
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import estimate_of, estimated_gpus, leads
+from steptrace.findings.matrix import axes
 from steptrace.findings.sections import LEAST_RATIO, matrix_section, turn
 from steptrace.report.charts.lines import Point, Series, lines, measured_point, scale_of
 from steptrace.report.page.markup import Html, breakable
 from steptrace.report.page.section import wide_picture
 from steptrace.report.page.table import text_table
+from steptrace.words.cells import cell_words, last_name
 from steptrace.words.estimate import uncovered_words
 
 #: Pictures for the values of other keys, and lines of one picture.
@@ -28,52 +33,45 @@ _RATIO: Final = Html('{}<span class="note">{}</span>')
 
 def is_matrix(study: Comparison) -> bool:
     """Whether the variants are those of a matrix with more than one value."""
-    return bool(_axes(study))
+    return bool(axes(study))
 
 
 def matrix(study: Comparison) -> Html:
     """A picture for each combination of the other keys' values, over the key with most values; then the table."""
-    axes = _axes(study)
-    across = max(axes, key=lambda key: len(axes[key]))
-    other_axes = [key for key in axes if key != across]
+    keys = axes(study)
+    across = max(keys, key=lambda key: len(keys[key]))
+    other_axes = [key for key in keys if key != across]
     html = Html("")
-    for values in list(product(*(axes[key] for key in other_axes)))[:_MOST_PICTURES]:
+    for values in list(product(*(keys[key] for key in other_axes)))[:_MOST_PICTURES]:
         fixed = dict(zip(other_axes, values, strict=True))
-        html += _picture(study, across, axes[across], fixed)
-        html += _saved_picture(study, across, axes[across], fixed)
-        html += _section_picture(study, across, axes[across], fixed)
-    return html + _table_of_cells(study, across, axes[across], other_axes)
+        html += _picture(study, across, keys[across], fixed)
+        html += _saved_picture(study, across, keys[across], fixed)
+        html += _section_picture(study, across, keys[across], fixed)
+    return html + _table_of_cells(study, across, keys[across], other_axes)
 
 
-def short_names(study: Comparison, text: str) -> str:
-    """A text in which the variants of a matrix have the names of the study's file, and the matrix's values behind."""
-    for variant in sorted(study.variants, key=lambda variant: -len(variant.name)):
-        if variant.cell and variant.entry is not None:
-            text = text.replace(f"`{variant.name}`", f"`{variant.entry}` ({_in_words(variant.cell)})")
-    return text
+def with_shown_names(study: Comparison) -> Comparison:
+    """The study as its page shows it: a matrix's variants are named by their entry in the study's file and their cell.
 
+    Such a name, "every_step (batch_size 2)", replaces `every_step__batch_size-2` alone or in backticks. Paths keep it.
+    """
+    names = {
+        variant.name: f"{variant.entry} ({cell_words(variant.cell)})"
+        for variant in study.variants
+        if variant.cell and variant.entry is not None
+    }
+    if not names:
+        return study
+    in_text = re.compile(f"`({'|'.join(map(re.escape, names))})`")
 
-def display_name(variant: VariantResult) -> str:
-    """A variant's name; in a matrix its name in the study's file, with the values that the matrix sets."""
-    return f"{variant.entry} ({_in_words(variant.cell)})" if variant.cell and variant.entry else variant.name
+    def renamed(value: Any) -> Any:
+        if isinstance(value, str):
+            return names.get(value) or in_text.sub(lambda match: f"`{names[match[1]]}`", value)
+        if isinstance(value, Mapping):
+            return {renamed(key): renamed(item) for key, item in value.items()}
+        return [renamed(item) for item in value] if isinstance(value, list | tuple) else value
 
-
-def _axes(study: Comparison) -> dict[str, list[str]]:
-    """The keys of the matrix that have several values, with these in their order."""
-    values: dict[str, dict[str, None]] = {}
-    for variant in study.variants:
-        for key, value in variant.cell.items():
-            values.setdefault(key, {})[value] = None
-    return {key: [*of_key] for key, of_key in values.items() if len(of_key) > 1}
-
-
-def _in_words(cell: Mapping[str, str]) -> str:
-    return ", ".join(f"{_last(key)} {value}" for key, value in cell.items())
-
-
-def _last(key: str) -> str:
-    """The key without its group: `batch_size` of `data.batch_size`."""
-    return key.rpartition(".")[2]
+    return msgspec.convert(renamed(msgspec.to_builtins(study)), Comparison)
 
 
 def _entries(study: Comparison) -> list[str]:
@@ -101,7 +99,7 @@ def _picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapp
     if scale is None:
         return Html("")
     gpu = f", estimated for {estimated_gpus(study)[0]}" if leads(study) else ""
-    title = f"Step time over {_last(across)}{gpu}" + (f", {_in_words(fixed)}" if fixed else "")
+    title = f"Step time over {last_name(across)}{gpu}" + (f", {cell_words(fixed)}" if fixed else "")
     drawn = lines(columns, series, scale, f"{title}: a line for each variant.")
     return Html(wide_picture(drawn, title, _not_in(study) if leads(study) else "").html)
 
@@ -125,8 +123,8 @@ def _saved_picture(study: Comparison, across: str, columns: Sequence[str], fixed
     scale = scale_of(series)
     if scale is None:
         return Html("")
-    title = f"GPU work saved per step over {_last(across)}, estimated for {gpu}"
-    title += f", {_in_words(fixed)}" if fixed else ""
+    title = f"GPU work saved per step over {last_name(across)}, estimated for {gpu}"
+    title += f", {cell_words(fixed)}" if fixed else ""
     drawn = lines(columns, series, scale, f"{title}: a line for each variant that saves any.")
     return Html(wide_picture(drawn, title, " ".join(notes)).html)
 
@@ -141,7 +139,7 @@ def _saved_point(pair: PairedDifference, across: str, value: str) -> Point | Non
     if pair.gpu_saved_ms is None or pair.gpu_saved_ms[0] <= 0:
         return None
     low, high = pair.gpu_saved_ms
-    return Point((low * high) ** 0.5, pair.gpu_saved_ms, f"{_last(across)} {value}: saves {fmt.band_ms(low, high)}")
+    return Point((low * high) ** 0.5, pair.gpu_saved_ms, f"{last_name(across)} {value}: saves {fmt.band_ms(low, high)}")
 
 
 def _from_where(entry: str, row: Sequence[PairedDifference | None], columns: Sequence[str], across: str) -> str:
@@ -152,9 +150,9 @@ def _from_where(entry: str, row: Sequence[PairedDifference | None], columns: Seq
             break
         first = pair, value
     if first is None:
-        return f"`{entry}`: at no {_last(across)} is its step clearly faster than its baseline's."
+        return f"`{entry}`: at no {last_name(across)} is its step clearly faster than its baseline's."
     pair, value = first
-    start = f"{_last(across)} {value}"
+    start = f"{last_name(across)} {value}"
     saved = fmt.band_ms(*pair.saved_ms)
     return f"`{entry}` is estimated to be faster than its baseline from {start} on: it saves {saved} there."
 
@@ -195,7 +193,9 @@ def _section_picture(study: Comparison, across: str, columns: Sequence[str], fix
         return Html("")
     on_cpu = study.environment is None or study.environment.gpu is None
     where = ", on this machine's CPU" if on_cpu else ""
-    title = f"{section} from sync to sync{where}, over {_last(across)}" + (f", {_in_words(fixed)}" if fixed else "")
+    title = f"{section} from sync to sync{where}, over {last_name(across)}" + (
+        f", {cell_words(fixed)}" if fixed else ""
+    )
     turns = []
     for row in rows.values():
         baselines = [None if cell is None else study.variant(cell.baseline) for cell in row]
@@ -203,7 +203,7 @@ def _section_picture(study: Comparison, across: str, columns: Sequence[str], fix
         if found is not None and found.value is not None:
             turns.append(
                 f"`{section}` of `{found.entry}` is at least {fmt.plain(LEAST_RATIO)} times as fast as that of "
-                f"`{found.baseline}` from {_last(across)} {found.value} on."
+                f"`{found.baseline}` from {last_name(across)} {found.value} on."
             )
     drawn = lines(columns, series, scale, f"{title}: a line for each variant.")
     return Html(wide_picture(drawn, title, " ".join(turns)).html)
@@ -213,14 +213,14 @@ def _section_point(variant: VariantResult | None, section: str) -> Point | None:
     ms = None if variant is None or variant.synced_sections_ms is None else variant.synced_sections_ms.get(section)
     if variant is None or ms is None:
         return None
-    return Point(ms, None, f"{_in_words(variant.cell)}: {fmt.duration_ms(ms)}")
+    return Point(ms, None, f"{cell_words(variant.cell)}: {fmt.duration_ms(ms)}")
 
 
 def _point(study: Comparison, variant: VariantResult | None) -> Point | None:
     """The measured step time with its interval; where estimates lead, the middle of the band with its ends."""
     if variant is None:
         return None
-    cell = f"{_in_words(variant.cell)}: "
+    cell = f"{cell_words(variant.cell)}: "
     if leads(study):
         estimate = estimate_of(variant, estimated_gpus(study)[0])
         if estimate is None or estimate.step_ms is None or estimate.step_ms[0] <= 0:
@@ -232,14 +232,14 @@ def _point(study: Comparison, variant: VariantResult | None) -> Point | None:
 
 def _table_of_cells(study: Comparison, across: str, columns: Sequence[str], other_axes: Sequence[str]) -> Html:
     """A table with a row for each variant and each combination of the other keys, and a column for each value."""
-    axes = _axes(study)
+    keys = axes(study)
     rows = []
-    for values in product(*(axes[key] for key in other_axes)):
+    for values in product(*(keys[key] for key in other_axes)):
         fixed = dict(zip(other_axes, values, strict=True))
         for entry in _entries(study):
             cells = [_cell(_at(study, entry, {**fixed, across: value})) for value in columns]
             rows.append((breakable(entry), *values, *cells))
-    heads = ("Variant", *map(_last, other_axes), *(f"{_last(across)} {value}" for value in columns))
+    heads = ("Variant", *map(last_name, other_axes), *(f"{last_name(across)} {value}" for value in columns))
     return text_table(heads, rows)
 
 

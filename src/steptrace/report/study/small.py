@@ -11,7 +11,6 @@ from steptrace.report.charts.cells import Piece, bar_cell, difference_cell, piec
 from steptrace.report.charts.palette import COLOURS, NEUTRAL, colour_of
 from steptrace.report.charts.scale import Scale
 from steptrace.report.page.markup import Html, breakable, render
-from steptrace.report.study.matrix import display_name
 from steptrace.words.estimate import saved_words
 from steptrace.words.pictures import NOT_PROFILED
 
@@ -55,7 +54,7 @@ def _step_times(study: Comparison) -> _Rows:
     for variant in shown:
         ms = times[variant.name]
         drawn = bar_cell(_pieces(variant, ms), longest * fmt.NS_PER_MS)
-        rows.append((breakable(display_name(variant)), drawn, fmt.duration_ms(ms)))
+        rows.append((breakable(variant.name), drawn, fmt.duration_ms(ms)))
     return rows, len(study.measured) - len(shown), "Step time"
 
 
@@ -91,7 +90,7 @@ def _saved(study: Comparison) -> _Rows:
         is_told = pair.is_faster or pair.is_slower
         words = saved_words(pair)
         drawn = difference_cell(scale, pair.saved_ms, "told" if is_told else "open", f"{variant.name}: {words}")
-        rows.append((breakable(display_name(variant)), drawn, words))
+        rows.append((breakable(variant.name), drawn, words))
     return rows, len(pairs) - len(shown), f"Saved per step on {gpu}, estimated"
 
 

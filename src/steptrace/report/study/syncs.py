@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.syncs import SiteRow, often
 from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, SyncedSteps, UnknownPlace, VariantResult
+from steptrace.findings.removals import removals
 from steptrace.report.page.markup import Html, place, render, short_place, unplaced
 from steptrace.report.page.rows import site_table
 from steptrace.report.page.section import Explained
-from steptrace.report.study.matrix import display_name
 from steptrace.report.study.variants import variants_shown
+from steptrace.words.matrix import removal_row
 from steptrace.words.prediction import awaited_in_words
 
 #: The blocks of more variants than this start folded.
@@ -34,12 +35,12 @@ def syncs(study: Comparison) -> Html:
         lead=_lead(study),
         is_predicted=not any(variant.syncs.measured_per_step is not None for variant in study.variants),
         blocks=blocks,
-        without=[display_name(variant) for variant in without],
+        without=[variant.name for variant in without],
         none_syncs=len(without) == len(study.variants),
         changes=[
             (v, v.sync_diff.basis, text) for v in shown if v.sync_diff is not None and (text := changed(v.sync_diff))
         ],
-        removals=removals(study)[:_MOST_REMOVALS],
+        removals=[(row, removal_row(row)) for row in removals(study)[:_MOST_REMOVALS]],
         left_out=len(study.variants) - len(shown),
         meanings=max((block.table.meanings for block in blocks), key=len, default=()),
     )
@@ -114,7 +115,7 @@ def _blocks(variants: Sequence[VariantResult], *, fold_all: bool) -> list[_Block
         says_something = bool(total or first.predicted_unknown)
         blocks.append(
             _Block(
-                variants=[display_name(variant) for variant in group],
+                variants=[variant.name for variant in group],
                 counts=_counts(first),
                 table=_sites_table(first),
                 is_open=not blocks and says_something and not fold_all,
@@ -135,68 +136,6 @@ def _notes(variant: VariantResult) -> Iterator[str]:
         yield "The trace does not say where they happen."
     if measured is not None and predicted is not None and measured != predicted:
         yield "Counts differ where a sync depends on the data, or lies inside a library."
-
-
-class Removal(NamedTuple):
-    """What a variant's step gains against its baseline's, whose syncs block the host for another time.
-
-    `blocked_ms` and `baseline_blocked_ms`: how long syncs block the host in a profiled step. `shorter_ms`: how much
-    shorter an unprofiled step is, with the ends of its interval, None where there is none.
-    """
-
-    name: str
-    baseline: str
-    baseline_blocked_ms: float
-    blocked_ms: float
-    shorter_ms: float
-    low_ms: float | None
-    high_ms: float | None
-
-    @property
-    def words(self) -> str:
-        """The blocked time of both, and how much shorter or longer the step is, with the interval."""
-        blocked = f"blocked {fmt.duration_ms(self.baseline_blocked_ms)} → {fmt.duration_ms(self.blocked_ms)}"
-        change = "shorter" if self.shorter_ms >= 0 else "longer"
-        text = f"{blocked}, the step is {fmt.duration_ms(abs(self.shorter_ms))} {change}"
-        if self.low_ms is None or self.high_ms is None:
-            return text
-        ends = f"{fmt.duration_ms(self.low_ms)} to {fmt.duration_ms(self.high_ms)}"
-        return f"{text} (interval of what is saved: {ends})"
-
-
-def removals(study: Comparison) -> list[Removal]:
-    """Blocked time beside what a step gains, for each variant whose syncs were traced and differ from its baseline's.
-
-    Blocked time is not a sync's cost: the GPU may be busy meanwhile. The two figures together show what it is.
-    """
-    by_name = {variant.name: variant for variant in study.variants}
-    rows = []
-    for variant in study.variants:
-        baseline = by_name.get(variant.baseline)
-        if baseline is None or variant.is_baseline or variant.ratio is None:
-            continue
-        before, now = _blocked_ms(baseline), _blocked_ms(variant)
-        if before is None or now is None or not (baseline.sync_sites or variant.sync_sites):
-            continue
-        if baseline.syncs.measured_per_step == variant.syncs.measured_per_step or baseline.step_time_ms is None:
-            continue
-        shorter = [_shorter(baseline.step_time_ms, end) for end in (variant.ratio.low, variant.ratio.high)]
-        value = _shorter(baseline.step_time_ms, variant.ratio.value)
-        assert value is not None
-        rows.append(Removal(variant.name, baseline.name, before, now, value, *shorter))
-    return rows
-
-
-def _blocked_ms(variant: VariantResult) -> float | None:
-    """How long syncs block the host in a profiled step; None where it was not measured."""
-    if variant.trace is None or variant.trace.syncs.blocked_ns is None or not variant.trace.quality.steps:
-        return None
-    return variant.trace.syncs.blocked_ns / variant.trace.quality.steps / fmt.NS_PER_MS
-
-
-def _shorter(baseline_ms: float, ratio: float | None) -> float | None:
-    """How much shorter than the baseline's a step is whose ratio this is."""
-    return None if ratio is None else baseline_ms * (1 - 1 / ratio)
 
 
 def _has_none(variant: VariantResult) -> bool:
