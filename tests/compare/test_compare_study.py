@@ -13,8 +13,8 @@ import pytest
 from compare.conftest import notes_of
 from documents import compare, fill
 from steptrace.compare.study import basis_of, sync_diff
+from steptrace.documents.sync_counts import SyncCounts, SyncDiff
 from steptrace.documents.syncs import PredictedSite
-from steptrace.documents.variant import SyncCounts, SyncDiff
 from steptrace.errors import RecordError
 from steptrace.files import read_json, write_json
 from steptrace.run_folder import write_document

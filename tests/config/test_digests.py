@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from steptrace.config import digest
+from steptrace.config import digest, study
+from steptrace.config.compose import compose
 from steptrace.config.digest import Cache, Code
 from steptrace.config.plan import Plan, make_plan
 from steptrace.config.variant_kind import TRAINING
@@ -248,6 +249,26 @@ def test_an_edit_in_the_folder_of_init_trains_the_study_that_uses_the_file(tmp_p
         after = digests()
         assert {pair[0] for pair in after if after[pair] != before[pair]} == studies
         before = after
+
+
+def test_a_plan_as_it_ships_is_the_plan_of_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/conftest.py` composes and parses each file once for all tests. A command does so by itself."""
+
+    def planned(folder: Path) -> dict[str, str]:
+        plan = make_plan(ROOT, folder, {"scale": "cpu", "studies": ["masked_loss"]})
+        files = {path: text for chosen in plan.studies.values() for path, text in chosen.files().items()}
+        keys = {
+            "/".join((what, *pair)): plan.key(what, *pair)
+            for what in ("training", "prediction")
+            for pair in plan.variants
+        }
+        return files | keys
+
+    of_tests = planned(tmp_path / "of_tests")
+    monkeypatch.setenv("STEPTRACE_FOLDER", str(tmp_path / "private"))  # without what earlier plans have kept
+    monkeypatch.setattr(study, "compose", compose)
+    monkeypatch.setattr(digest, "_read", digest._read.__wrapped__)
+    assert planned(tmp_path / "as_it_ships") == of_tests
 
 
 def test_versions_are_those_of_the_distributions_that_hold_the_modules():

@@ -9,8 +9,8 @@ from documents import fill
 from figures import figures_in
 from report.conftest import BASE, ratio, traced
 from shown import Page, with_plain_spaces
+from steptrace.documents.equivalence import Equivalence
 from steptrace.documents.finding import Finding
-from steptrace.documents.variant import Equivalence
 from steptrace.findings.removals import removals
 from steptrace.format import capitalised
 from steptrace.report import study as sections

@@ -3,7 +3,7 @@
 import pytest
 
 from steptrace.documents.answer import Fewer, WhyFaster
-from steptrace.documents.variant import KernelSaving, Saving, Why
+from steptrace.documents.why import KernelSaving, Saving, Why
 from steptrace.words.why import why_in_words
 
 FEWER = (Fewer(what="kernels", before=9000, now=40), Fewer(what="syncs", before=6, now=0))

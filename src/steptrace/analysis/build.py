@@ -25,6 +25,7 @@ from steptrace.analysis.rank_waits import with_waiting
 from steptrace.analysis.roofline import flop_rate
 from steptrace.analysis.steps import mean_ns, spread, steps_alike, unprofiled_steps
 from steptrace.documents.note import Note, note
+from steptrace.documents.ranks import Ranks
 from steptrace.documents.subject import modules_in
 from steptrace.documents.summary import CUDA, Summary, TraceSummary
 from steptrace.documents.table import write_table
@@ -134,20 +135,23 @@ def summarize(
         raise next(iter(damaged.values()))
     done.sort(key=lambda pair: (pair[0].rank is None, pair[0].rank or 0, str(pair[0].path)))
     traces = [trace for trace, _ in done]
-    ranks = None
     summaries, of_ranks = of_ranks_together(traces, tuple(summary for _, summary in done))
     notes = _notes(traces, summaries, damaged, left_out=len(found) - len(files))
-    if of_ranks is not None:
-        not_read = across_ranks.ranks_not_read(traces)
-        ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks, not_read=not_read)
-        picture = rank_timeline(across_ranks.by_rank(traces), of_ranks, ranks.straggler)
-        ranks = msgspec.structs.replace(ranks, timeline=picture)
+    ranks = None if of_ranks is None else _ranks(traces, summaries, of_ranks)
     if tables is not None and folders is not None:
         for k, trace in enumerate(traces):
             folders[trace.path].rename(tables / f"trace{k}")
         if of_ranks is not None:
             write_all(of_ranks, tables / "ranks")
     return Summary(warnings=note_texts(notes), traces=summaries, ranks=ranks, notes=notes), traces
+
+
+def _ranks(traces: Sequence[Trace], summaries: tuple[TraceSummary, ...], of_ranks: Mapping[str, pd.DataFrame]) -> Ranks:
+    """What the ranks of one job say together, with a picture of one step of all of them."""
+    not_read = across_ranks.ranks_not_read(traces)
+    ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks, not_read=not_read)
+    picture = rank_timeline(across_ranks.by_rank(traces), of_ranks, ranks.straggler)
+    return msgspec.structs.replace(ranks, timeline=picture)
 
 
 def of_ranks_together(

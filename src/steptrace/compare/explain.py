@@ -22,8 +22,10 @@ from msgspec.structs import replace
 from steptrace.analysis.input import verdict_on
 from steptrace.compare.load import MeasuredRun, VariantRuns, error_of, error_without_process
 from steptrace.documents.compiled import WITHOUT_BREAKS
-from steptrace.documents.equivalence import EquivalenceResult
+from steptrace.documents.compiled_figures import CompiledFigures
+from steptrace.documents.equivalence import Equivalence, EquivalenceResult
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.loader_wait import LoaderWait, LoadingParts
 from steptrace.documents.note import Note, note
 from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.ranks import Ranks
@@ -31,8 +33,8 @@ from steptrace.documents.run import Communication, InputOfRun, RunMemory
 from steptrace.documents.runs import over_runs
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
+from steptrace.documents.sync_counts import SyncCounts, UnknownPlace
 from steptrace.documents.syncs import Place
-from steptrace.documents.variant import CompiledFigures, Equivalence, LoaderWait, LoadingParts, SyncCounts, UnknownPlace
 from steptrace.engine.kinds import step_groups
 from steptrace.errors import RecordError
 from steptrace.estimate.gpus import Gpu

@@ -28,7 +28,8 @@ from steptrace.documents.comparison import (
     VariantChange,
 )
 from steptrace.documents.finding import Finding
-from steptrace.documents.variant import RatioToBaseline, StepVerdict, VariantResult
+from steptrace.documents.step_times import RatioToBaseline, StepVerdict
+from steptrace.documents.variant import VariantResult
 from steptrace.errors import RecordError
 from steptrace.words.results import change_note_text, environment_text, figure_name, figure_text
 

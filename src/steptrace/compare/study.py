@@ -32,7 +32,8 @@ from steptrace.documents.note import Note, note
 from steptrace.documents.run import RunResult
 from steptrace.documents.sides import sync_diff
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.variant import SyncCounts, VariantResult
+from steptrace.documents.sync_counts import SyncCounts
+from steptrace.documents.variant import VariantResult
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import holm, ratios, verdict

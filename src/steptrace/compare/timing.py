@@ -15,7 +15,7 @@ from steptrace import stats
 from steptrace.compare.load import MeasuredRun, Run, StudyRuns, VariantRuns
 from steptrace.documents.comparison import Method
 from steptrace.documents.note import Note, note
-from steptrace.documents.variant import Noise, RatioToBaseline, Statistic, StepTimes
+from steptrace.documents.step_times import Noise, RatioToBaseline, Statistic, StepTimes
 from steptrace.format import NS_PER_MS
 from steptrace.limits import LONG_STEPS, NOISE_FLOOR, NOISE_FLOOR_APART
 from steptrace.run_times import Nanoseconds, iqr_over_median

@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal
 from steptrace.documents.base import Document, field
 from steptrace.documents.equivalence import EquivalenceStatus, NotComparable
 from steptrace.documents.estimate import Band
-from steptrace.documents.variant import RatioToBaseline, Why
+from steptrace.documents.step_times import RatioToBaseline
+from steptrace.documents.why import Why
 
 #: How good the result is, for a page's colour: `bad` if nothing was measured, `care` if a gate is broken or the fastest
 #: variant cannot be used.

@@ -10,8 +10,9 @@ from msgspec.structs import asdict
 from steptrace.documents.base import Document, File, column, field
 from steptrace.documents.finding import Finding
 from steptrace.documents.run import Claim, Environment, SkippedVariant, StudyDocument
+from steptrace.documents.step_times import RatioToBaseline, Statistic, StepTimes
 from steptrace.documents.syncs import AwaitedBranch, SiteRow
-from steptrace.documents.variant import RatioToBaseline, Statistic, StepTimes, VariantResult
+from steptrace.documents.variant import VariantResult
 from steptrace.format import setting
 from steptrace.limits import NOISE_FLOOR
 

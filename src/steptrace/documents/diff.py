@@ -10,8 +10,9 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.kernels import KernelName
 from steptrace.documents.overview import TopOperator
 from steptrace.documents.program import LineTime
+from steptrace.documents.step_times import Statistic
+from steptrace.documents.sync_counts import SyncDiff
 from steptrace.documents.syncs import SyncSite
-from steptrace.documents.variant import Statistic, SyncDiff
 
 
 class Pair(Document, frozen=True):

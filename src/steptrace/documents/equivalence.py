@@ -1,8 +1,9 @@
 """Whether two trainings compute the same: the result of a check (equivalence.json) and its parts."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from steptrace.documents.base import Document, File, field
+from steptrace.documents.base import Document, File, column, field
+from steptrace.documents.run import ProcessError
 
 EquivalenceStatus = Literal["same", "differs", "not comparable", "failed", "not measured"]
 #: Why the outputs of two programs cannot be compared.
@@ -69,3 +70,35 @@ class EquivalenceResult(File, frozen=True, kw_only=True):
     reason: Annotated[str | None, field("Why the two cannot be compared, as a sentence.")] = None
     not_comparable: Annotated[NotComparable | None, field("The same as a code.")] = None
     cases: Annotated[tuple[ComparedCase, ...], field("All compared cases.")] = ()
+
+
+class Equivalence(Document, frozen=True):
+    """Whether a variant computes what its reference computes."""
+
+    status: Annotated[
+        EquivalenceStatus,
+        column(
+            "Equivalence",
+            "Loss, predictions and gradients against a float64 reference on shared values and fixed seeds; outside "
+            "the tolerance of its number format a variant differs.",
+        ),
+    ]
+    max_rel_err: Annotated[float | None, field("The larger of both errors.")] = None
+    loss_rel_err: Annotated[float | None, field("Relative error of the loss.")] = None
+    gradient_rel_err: Annotated[
+        float | None, field("Relative error of the loss's gradient by the predictions, on shared predictions.")
+    ] = None
+    predictions_rel_err: Annotated[float | None, field("Relative error of the network's output.")] = None
+    parameters_rel_err: Annotated[float | None, field("Relative error of the gradient by the parameters.")] = None
+    tolerance: Annotated[Tolerance | None, field("What is allowed.")] = None
+    failure: Annotated[ProcessError | None, field("How the check failed.")] = None
+    reason: Annotated[str | None, field("Why the two cannot be compared, as a sentence.")] = None
+    not_comparable: Annotated[
+        NotComparable | None, field("Why the two cannot be compared; null in files of before this field.")
+    ] = None
+
+    @property
+    def held(self) -> list[tuple[Quantity, float | None, float | None]]:
+        """The quantities compared with the reference: name, relative error, and tolerance (None without one)."""
+        names = get_args(Quantity)
+        return [(name, getattr(self, f"{name}_rel_err"), getattr(self.tolerance, name, None)) for name in names]

@@ -6,8 +6,8 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from steptrace.documents.base import Column, Document, Key, Kind, columns_of
+from steptrace.documents.sync_counts import SyncChange, SyncDiff, SyncedSteps
 from steptrace.documents.syncs import Place, SiteRow
-from steptrace.documents.variant import SyncChange, SyncDiff, SyncedSteps
 from steptrace.limits import NOISE_FLOOR
 
 _Row = TypeVar("_Row", bound=Document)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.variant import KernelSaving, Saving, VariantResult, Why
+from steptrace.documents.variant import VariantResult
+from steptrace.documents.why import KernelSaving, Saving, Why
 
 #: The least share of the difference that a part, or a kernel, must have to be named as its reason.
 LEAST_PART: Final = 0.1

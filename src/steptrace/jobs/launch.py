@@ -77,14 +77,7 @@ def launch(
                 stdout=output,
             )
         except OSError as error:
-            is_file = os.path.isfile(Path(cwd or ".", command[0]))  # noqa: PTH113 - the name may be too long
-            starter = _STARTERS.get(Path(command[0]).suffix) if is_file else None
-            raise LaunchError(
-                f"cannot be started ({error.strerror})",
-                where=command[0],
-                expected="a command that trains with PyTorch, such as: python train.py",
-                next_step=starter and f"-- {starter} {shlex.join(command)}",
-            ) from error
+            raise _not_started(command, cwd, error) from error
         child = process.child
         while not process.is_over():
             time.sleep(_POLL_S)
@@ -98,6 +91,18 @@ def launch(
         if child.poll() is not None and settings.mode == "capture":
             children.spare()  # the program has ended without us, and may have left a service running
     return process.launched()
+
+
+def _not_started(command: Sequence[str], cwd: Path | None, error: OSError) -> LaunchError:
+    """The error on a command that cannot be started, with the command that would run its file if there is one."""
+    is_file = os.path.isfile(Path(cwd or ".", command[0]))  # noqa: PTH113 - the name may be too long
+    starter = _STARTERS.get(Path(command[0]).suffix) if is_file else None
+    return LaunchError(
+        f"cannot be started ({error.strerror})",
+        where=command[0],
+        expected="a command that trains with PyTorch, such as: python train.py",
+        next_step=starter and f"-- {starter} {shlex.join(command)}",
+    )
 
 
 def _interrupt(child: psutil.Popen, signals: list[int]) -> None:

@@ -19,7 +19,7 @@ from steptrace.documents.answer import (
     WhyFaster,
 )
 from steptrace.documents.equivalence import EquivalenceStatus
-from steptrace.documents.variant import RatioToBaseline
+from steptrace.documents.step_times import RatioToBaseline
 from steptrace.limits import NOISE_FLOOR
 from steptrace.words.equivalence import not_comparable_text
 from steptrace.words.estimate import MOST_NAMED, most_waiting_in_words

@@ -6,7 +6,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.answer import Counted, Fewer, WhyFaster
 from steptrace.documents.overview import part_name
-from steptrace.documents.variant import Saving, Why
+from steptrace.documents.why import Saving, Why
 
 #: The most kernels that are named.
 _MOST_KERNELS: Final = 2

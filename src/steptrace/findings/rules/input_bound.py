@@ -5,7 +5,8 @@ from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import field
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.variant import Statistic, VariantResult
+from steptrace.documents.step_times import Statistic
+from steptrace.documents.variant import VariantResult
 from steptrace.findings.rule import BaseFigures, Match, Rule, Words, advise
 from steptrace.findings.thresholds import DATA_HIGH, DATA_MODERATE
 from steptrace.findings.window import Window

@@ -8,7 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from steptrace import format as fmt
-from steptrace.documents.variant import StepTimes
+from steptrace.documents.step_times import StepTimes
 from steptrace.report.charts.scale import Scale
 from steptrace.report.charts.svg import Wide
 

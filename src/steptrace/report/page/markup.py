@@ -19,8 +19,9 @@ from markupsafe import Markup, escape
 from steptrace import format as fmt
 from steptrace.documents.base import Document, shown_columns
 from steptrace.documents.finding import Source
+from steptrace.documents.sync_counts import SyncChange
 from steptrace.documents.syncs import BATCH_COPY, Place, SiteRow, is_batch_copy
-from steptrace.documents.variant import SyncChange, VariantResult
+from steptrace.documents.variant import VariantResult
 
 #: Templates lie beside the modules that fill them.
 TEMPLATES = Path(__file__).parents[1]

@@ -9,8 +9,9 @@ from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.note import NO_VERDICT
 from steptrace.documents.overview import part_name
 from steptrace.documents.run import RunResult
+from steptrace.documents.step_times import Statistic
 from steptrace.documents.steps import STEP_FIGURES
-from steptrace.documents.variant import Statistic, VariantResult
+from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import leads
 from steptrace.findings.recommended import ABOUT_THE_METHOD, first_steps
 from steptrace.findings.sections import differing_section, hidden_section

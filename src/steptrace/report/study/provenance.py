@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunResult
-from steptrace.documents.variant import Statistic
+from steptrace.documents.step_times import Statistic
 from steptrace.report.page.markup import Html, badge, breakable, render
 from steptrace.report.page.rows import facts, named_facts
 from steptrace.report.page.table import text_table

@@ -6,8 +6,9 @@ from typing import Final, Literal
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.sync_counts import SyncChange, SyncCounts, SyncDiff, SyncedSteps, UnknownPlace
 from steptrace.documents.syncs import SiteRow, often
-from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, SyncedSteps, UnknownPlace, VariantResult
+from steptrace.documents.variant import VariantResult
 from steptrace.findings.removals import removals
 from steptrace.report.page.markup import Html, place, render, short_place, unplaced
 from steptrace.report.page.rows import site_table

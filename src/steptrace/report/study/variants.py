@@ -11,10 +11,12 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.base import Column, columns_of, read, shown_columns
 from steptrace.documents.comparison import Comparison, GateOutcome, is_measuring
+from steptrace.documents.compiled_figures import CompiledFigures
+from steptrace.documents.equivalence import Equivalence
 from steptrace.documents.note import NO_VERDICT, UNEVEN
 from steptrace.documents.run import ProcessError
 from steptrace.documents.steps import STEP_FIGURES, measured_figures
-from steptrace.documents.variant import CompiledFigures, Equivalence, VariantResult
+from steptrace.documents.variant import VariantResult
 from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render
 from steptrace.report.page.table import Figure, Unit, figures_table, text_table
 from steptrace.stats import IQR_WARNING
