@@ -27,7 +27,7 @@ from steptrace.report.page.section import Explained, folded
 from steptrace.report.page.table import NOT_MEASURED_CELL, Figure, figures_table
 from steptrace.report.study.difference import difference
 from steptrace.report.study.estimate import estimate
-from steptrace.report.study.matrix import is_matrix, matrix
+from steptrace.report.study.matrix import cells_table, is_matrix, matrix
 from steptrace.report.study.removals import removals_picture
 from steptrace.report.study.variants import (
     samples_per_step,
@@ -102,6 +102,7 @@ def _results(
             no_verdict=_no_verdict(study) if leads(study) else [],
         )
     if leads(study):
+        html = Html(cells_table(study) + html) if html and is_matrix(study) else html
         html = _FOLDED.format("cpu-check", "CPU timings (they do not predict GPU speed)", html) if html else html
         html = Html(estimated + html)
     if is_matrix(study):

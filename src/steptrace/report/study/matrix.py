@@ -13,6 +13,7 @@ from steptrace.documents.estimate import PairedDifference
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import estimate_of, estimated_gpus, leads
 from steptrace.findings.matrix import axes
+from steptrace.findings.removals import removals_of_answer
 from steptrace.findings.sections import LEAST_RATIO, matrix_section, turn
 from steptrace.report.charts.lines import Point, Series, lines, measured_point, scale_of
 from steptrace.report.page.markup import Html, breakable
@@ -37,17 +38,25 @@ def is_matrix(study: Comparison) -> bool:
 
 
 def matrix(study: Comparison) -> Html:
-    """A picture for each combination of the other keys' values, over the key with most values; then the table."""
+    """A picture for each combination of the other keys' values, over the key with most values; measured times below.
+
+    Where estimates lead, the step times of this machine's CPU are left to `cells_table`.
+    """
     keys = axes(study)
-    across = max(keys, key=lambda key: len(keys[key]))
-    other_axes = [key for key in keys if key != across]
+    across, other_axes = _across(keys)
     html = Html("")
     for values in list(product(*(keys[key] for key in other_axes)))[:_MOST_PICTURES]:
         fixed = dict(zip(other_axes, values, strict=True))
         html += _picture(study, across, keys[across], fixed)
         html += _saved_picture(study, across, keys[across], fixed)
         html += _section_picture(study, across, keys[across], fixed)
-    return html + _table_of_cells(study, across, keys[across], other_axes)
+    return html if leads(study) else html + cells_table(study)
+
+
+def _across(keys: Mapping[str, Sequence[str]]) -> tuple[str, list[str]]:
+    """The key with most values, which pictures go over, and the other keys."""
+    across = max(keys, key=lambda key: len(keys[key]))
+    return across, [key for key in keys if key != across]
 
 
 def with_shown_names(study: Comparison) -> Comparison:
@@ -109,7 +118,7 @@ def _saved_picture(study: Comparison, across: str, columns: Sequence[str], fixed
 
     Step times hide it where their bands are wider than the difference. The difference is of the same draws.
     """
-    if not leads(study):
+    if not leads(study) or removals_of_answer(study):  # the copies of syncs are no work to save
         return Html("")
     gpu = estimated_gpus(study)[0]
     series = []
@@ -230,9 +239,11 @@ def _point(study: Comparison, variant: VariantResult | None) -> Point | None:
     return measured_point(variant.step_ms, cell)
 
 
-def _table_of_cells(study: Comparison, across: str, columns: Sequence[str], other_axes: Sequence[str]) -> Html:
-    """A table with a row for each variant and each combination of the other keys, and a column for each value."""
+def cells_table(study: Comparison) -> Html:
+    """Step times: a row for each variant and each combination of the other keys, and a column for each value."""
     keys = axes(study)
+    across, other_axes = _across(keys)
+    columns = keys[across]
     rows = []
     for values in product(*(keys[key] for key in other_axes)):
         fixed = dict(zip(other_axes, values, strict=True))

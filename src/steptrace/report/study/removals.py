@@ -9,7 +9,7 @@ from steptrace.documents.estimate import Band
 from steptrace.findings.removals import removals_of_answer
 from steptrace.report.charts.cells import Piece, bar_cell
 from steptrace.report.charts.palette import NEUTRAL, colour_of
-from steptrace.report.page.markup import Html, breakable, render
+from steptrace.report.page.markup import Html, breakable, render, with_units
 from steptrace.words.cells import cell_words
 from steptrace.words.matrix import length_of_saving
 
@@ -26,7 +26,7 @@ def removals_picture(study: Comparison) -> Html:
     return render(
         "study/removals",
         gpu=drawn[0].gpu,
-        cells=[(_name(row), _bars(row)) for row in drawn[:_MOST]],
+        cells=[(with_units(_name(row)), _bars(row)) for row in drawn[:_MOST]],
         more=len(drawn) - _MOST if len(drawn) > _MOST else 0,
         keys=[(colour_of("sync"), "host blocked by syncs"), (NEUTRAL, "saved without them")],
     )
