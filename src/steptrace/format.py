@@ -271,7 +271,12 @@ def with_unit(value: float | None, unit: str | None) -> str:
 
 def signed_ns(value: float) -> str:
     """A difference of times with its sign, "+1.20 ms", "−310 µs", "0"."""
-    sign = "+" if value > 0 else MINUS if value < 0 else ""
+    if value > 0:
+        sign = "+"
+    elif value < 0:
+        sign = MINUS
+    else:
+        sign = ""
     return sign + (duration_ns(abs(value)) if value else "0")
 
 
@@ -407,7 +412,11 @@ def names(listed: Sequence[str], most: int = 5) -> str:
 
 def enumeration(names: list[str]) -> str:
     """Names for a sentence: "a", "a and b", "a, b and c"."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+    if len(names) == 1:
+        return names[0]
+    if names:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return ""
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

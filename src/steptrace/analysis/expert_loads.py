@@ -27,7 +27,7 @@ _FEWEST_RANKS = 2
 def expert_loads(trace: Trace) -> pd.DataFrame:
     """The elements sent to each rank of each process group (table `expert_loads`), by group and rank.
 
-    Of a trace with steps all-to-alls outside them do not count.
+    If the trace has steps, all-to-alls outside them do not count.
     """
     times = gpu_collectives(trace)
     wanted = times[(times["collective"] == "all_to_all").to_numpy()]

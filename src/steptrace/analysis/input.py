@@ -34,7 +34,11 @@ def verdict_on(share: float | None) -> InputVerdict | None:
     """The verdict for a share (0 to 1) of the step time spent waiting for data; None for an unknown share."""
     if share is None:
         return None
-    return "high" if share >= HIGH_SHARE else "moderate" if share >= MODERATE_SHARE else "none"
+    if share >= HIGH_SHARE:
+        return "high"
+    if share >= MODERATE_SHARE:
+        return "moderate"
+    return "none"
 
 
 @table("input_waits", InputWaitOfStep)
@@ -103,7 +107,12 @@ def input_wait(trace: Trace, unprofiled: Unprofiled | None = None, kinds: Alike 
         share = share if counted is None or not length else counted / length
     before = _unprofiled(unprofiled)
     # Of waits of unprofiled steps the part counts that had the GPU idle in profiled ones.
-    part = 1.0 if device is None else None if idle_ns is None or not wait_ns else idle_ns / wait_ns
+    if device is None:
+        part = 1.0
+    elif idle_ns is None or not wait_ns:
+        part = None
+    else:
+        part = idle_ns / wait_ns
     if before is not None and part is not None and before[1]:
         share = part * before[0] / before[1]
     return Input(

@@ -3,10 +3,10 @@
 A frequent, long sequence is a candidate for fusion, a graph or `torch.compile`: `span_ns` less `kernel_ns` is the time
 of its gaps.
 
-Of nested calls of one name only the outermost counts. An operator's work is the work launched inside it on its thread.
-A label also has the work that other training threads launched meanwhile: the backward pass runs in a thread of its own.
-Marks of steps are not labels here. Holistic Trace Analysis counts only the operators of the smallest depth, without
-other threads.
+If calls of one name are nested, only the outermost one counts. An operator's work is the work launched inside it on its
+thread. A label also has the work that other training threads launched meanwhile: the backward pass runs in a thread of
+its own. Marks of steps are not labels here. Holistic Trace Analysis counts only the operators of the smallest depth,
+without other threads.
 """
 
 from itertools import combinations, groupby

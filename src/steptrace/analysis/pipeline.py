@@ -39,7 +39,7 @@ _BOTH_WAYS = 0.25
 def pipeline(trace: Trace) -> pd.DataFrame:
     """The bubble of this rank by process group (table `pipeline`); empty without receives.
 
-    Of a trace with steps receives outside them do not count.
+    If the trace has steps, receives outside them do not count.
     """
     times = gpu_collectives(trace)
     described = trace.collectives.set_index("kernel").loc[row_numbers(times["kernel"])].reset_index()
@@ -99,7 +99,12 @@ def _sources(described: pd.DataFrame) -> "np.ndarray[tuple[int], np.dtype[np.obj
     single = described["from_rank"].to_list()
     found = np.empty(len(described), dtype=object)
     for row, (ranks, rank) in enumerate(zip(several, single, strict=True)):
-        found[row] = str(ranks).split(",") if pd.notna(ranks) else [] if pd.isna(rank) else [str(rank)]
+        if pd.notna(ranks):
+            found[row] = str(ranks).split(",")
+        elif pd.isna(rank):
+            found[row] = []
+        else:
+            found[row] = [str(rank)]
     return found
 
 

@@ -136,7 +136,7 @@ def idle_spans(trace: Trace) -> Spans:
 def _next_work(trace: Trace) -> Ints:
     """For each sync the start of the first GPU work launched after its end, or the end of all work.
 
-    Of a sync in a step it is the end of the steps, if that comes earlier.
+    For a sync in a step it is the end of the steps, if that comes earlier.
     """
     launched, order = _launch_order(trace, trace.device)
     # The earliest start among the work launched at or after each launch.

@@ -282,7 +282,7 @@ def _tune_process() -> None:
     """Set this process up for many tables: few garbage collections, one allocator, names of columns in Python."""
     # Columns are not garbage and few cycles are made: collecting garbage takes a tenth of a small trace's time.
     gc.set_threshold(200_000, 50, 50)
-    # Arrow's own allocator would keep the memory that it took, beside that of the allocator that all else uses.
+    # Arrow's own allocator would keep the memory that it took, in addition to what the process's allocator keeps.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Names of columns are texts, too: kept by Arrow, each of the many small tables of a trace takes a quarter longer.
     # Where pandas is in use already, the setting is not ours to change, and tables of both kinds would be mixed.

@@ -159,7 +159,7 @@ def _answers_of_all(process: ListeningProcess, request: JobRequest) -> dict[int,
 
     The wait ends when all have, or when the process has ended. It also ends some time after the first answer, or after
     the process has made all the steps that it was asked to record: ranks that have not answered by then have not seen
-    the request, as where the folder is another one on their host.
+    the request, for example because the folder is another one on their host.
     """
     last_step = request.at_step + request.settings.warmup + request.settings.steps
     until: float | None = None

@@ -39,7 +39,7 @@ def unfollowed(branches: Iterable[PredictedBranch], steps: int, allow: Sequence[
 
 
 def unnamed(branches: Iterable[AwaitedBranch], allow: Sequence[str]) -> list[AwaitedBranch]:
-    """The lines that wait for a step counter and that `allow`, as of `over_budget`, does not name."""
+    """The lines that wait for a step counter and that `allow` (as in `over_budget`) does not name."""
     return [branch for branch in branches if not any(_names(entry, [(branch.file, branch.line)]) for entry in allow)]
 
 

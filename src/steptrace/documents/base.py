@@ -376,7 +376,12 @@ def _column(name: str, hint: Any, meta: msgspec.Meta) -> Column:
     plain = hint.__origin__
     kinds = get_args(plain) if get_origin(plain) not in (dict, tuple, Literal) else (plain,)
     values = [kind for kind in (kinds or (plain,)) if kind is not NoneType]
-    dtype = "string" if get_origin(values[0]) is Literal else _DTYPES.get(values[0], "") if len(values) == 1 else ""
+    if get_origin(values[0]) is Literal:
+        dtype = "string"
+    elif len(values) == 1:
+        dtype = _DTYPES.get(values[0], "")
+    else:
+        dtype = ""
     declared = {"unit": unit_of(name), **(meta.extra or {}).get("column", {})}
     return Column(name, dtype, meta.description or "", nullable=NoneType in kinds, **declared)
 

@@ -120,7 +120,7 @@ class CompiledStep:
             `codes`: -2 - 2 * place is its forward pass, and one less its backward pass. Code without `kernels` has its
             operators there.
         fused_queue: the same with nothing but products, convolutions and attention of code whose kernels are not
-            known, as if all else of it were fused into them; empty where all kernels are known.
+            known, as if everything else were fused into them; empty where all kernels are known.
         is_asked: whether the program compiles nothing itself, and was asked what compiling its modules would give.
         recompilations: how often code is compiled again, of all `codes`.
     """

@@ -312,8 +312,9 @@ class Estimate:
         fused_ms: of a step with compiled code whose kernels are not known the step as if nothing but products,
             convolutions and attention were left of it; its low end is a lower bound.
         lines: those that launch something, most launches first; none with compiled code.
-        compiled: what compiling changes; None without compiled code, or where its kernels are not known. Of a program
-            that compiles nothing and was asked what that would give, all else is of the program as it is.
+        compiled: what compiling changes; None without compiled code, or where its kernels are not known. If the
+            program compiles nothing and the question was what compiling would give, all other figures are of the
+            program as it is.
         without_time: why there is no step time; None if there is one, and in files of earlier versions.
     """
 

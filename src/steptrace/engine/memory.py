@@ -96,8 +96,8 @@ def free_blocks() -> dict[str, int]:
 def _storage_bytes(tensors: Mapping[str, Iterable[Tensor]]) -> dict[str, int]:
     """The bytes of the tensors' storages on the device in use, by category.
 
-    A storage that two categories share counts for the first one. Of a distributed tensor this rank's part counts, and
-    of a subclass that wraps other tensors, such as a quantized one, the tensors inside. Sparse tensors have no single
+    A storage that two categories share counts for the first one. A distributed tensor counts with this rank's part, and
+    a subclass that wraps other tensors, such as a quantized one, with the tensors inside. Sparse tensors have no single
     storage and do not count.
     """
     device = "cuda" if current_clock().on_gpu else "cpu"

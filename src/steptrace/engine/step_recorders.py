@@ -139,7 +139,12 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
     def _part(self) -> tuple[str | None, str | None]:
         """The label and the phase of an operator that runs now."""
         labels = self._labels
-        phase = "backward" if torch._C._current_autograd_node() is not None else labels[0] if labels else None
+        if torch._C._current_autograd_node() is not None:
+            phase = "backward"
+        elif labels:
+            phase = labels[0]
+        else:
+            phase = None
         return labels[-1] if labels else None, phase
 
     def __torch_dispatch__(

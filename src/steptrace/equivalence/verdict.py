@@ -32,7 +32,11 @@ class Case:
             return 0.0
         if math.isnan(error):
             return math.inf
-        return error / allowed if allowed > 0 else math.inf if error > 0 else 0.0
+        if allowed > 0:
+            return error / allowed
+        if error > 0:
+            return math.inf
+        return 0.0
 
 
 def verdict_on(cases: Sequence[Case]) -> EquivalenceResult:

@@ -111,7 +111,12 @@ def estimated_answer(study: Comparison, gpu: str) -> EstimatedAnswer:
         outcome: EstimatedOutcome = "not_estimated" if band is None else "one_variant"
         return EstimatedAnswer(gpu=gpu, outcome=outcome, name=only.name, step_ms=band, not_estimated=missing)
     if best is None:
-        outcome = "some_not_estimated" if missing else "all_alike" if all_alike(study, gpu) else "cannot_tell"
+        if missing:
+            outcome = "some_not_estimated"
+        elif all_alike(study, gpu):
+            outcome = "all_alike"
+        else:
+            outcome = "cannot_tell"
         return EstimatedAnswer(gpu=gpu, outcome=outcome, not_estimated=missing)
     in_matrix = any(variant.cell for variant in study.variants)
     may_be = [] if in_matrix else [variant for variant in estimated_fastest(study, gpu) if variant is not best]

@@ -156,8 +156,8 @@ class Rule(Generic[FiguresT]):
         in_ranks: finds it in the traces of several ranks.
         in_study: finds it in a comparison.
         study: the study that demonstrates it.
-        gpu_work: whether its cost is GPU work. Of a step that the host bounds it is then at most the GPU's part of the
-            critical path, and the rule is silent where Python stacks may be why the host bounds the step.
+        gpu_work: whether its cost is GPU work. If the host bounds the step, such a cost is at most the GPU's part of
+            the critical path. If Python stacks may be why the host bounds the step, the rule is silent.
         for_several_lines: whether its advice is about several lines; `source` is then the first one to look at.
         told_apart_by: the figures that tell its findings at one line, or without a line, apart. A dot leads into a
             struct.

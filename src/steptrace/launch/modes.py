@@ -1,7 +1,7 @@
 """Inside the program: the modes of the probe, each a generator that is resumed at the end of each step.
 
 `measure` runs the engine's phases and counts the memory that the program holds. `capture` waits for requests of a
-trace. `record_outputs` records the loss and the gradients of the first steps. Of a gradient it keeps the norm and the
+trace. `record_outputs` records the loss and the gradients of the first steps. It keeps the norm of a gradient and its
 projections on a few random sign vectors: they are small, and enough to estimate the distance of two gradients. The loss
 is the sum over the step's backward passes, since a program that accumulates divides each loss by their number.
 """

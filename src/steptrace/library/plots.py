@@ -39,7 +39,12 @@ def draw_syncs(syncs: pd.DataFrame, title: str, ax: "Axes | None") -> "Axes":
     ax = _axes(ax, len(counts))
     ax.barh(range(len(counts)), counts.to_numpy(dtype=float), color="C1")
     measured = syncs["measured_per_step"].notna()
-    basis = "measured" if measured.all() else "measured, else predicted" if measured.any() else "predicted"
+    if measured.all():
+        basis = "measured"
+    elif measured.any():
+        basis = "measured, else predicted"
+    else:
+        basis = "predicted"
     ax.set_xlabel(f"syncs per step, {basis}")
     return _labelled(ax, list(map(str, counts.index)), title)
 

@@ -91,7 +91,7 @@ class LoadedStudy:
         """A row per step of every run, in the order they ran.
 
         Raises:
-            RecordError: a run's steps.parquet is missing or damaged, as where comparison.json alone was copied.
+            RecordError: a run's steps.parquet is missing or damaged; only comparison.json may have been copied.
         """
         from steptrace.run_folder import read_steps
 

@@ -68,7 +68,7 @@ class ReadsBetweenGraphs(_Mode):  # type: ignore[misc]
 
 
 def _with_known_sizes(value: Any, args: Any) -> Any:
-    """A tensor between two graphs whose sizes depend on values, such as of `nonzero`: there they are numbers."""
+    """A tensor between two graphs whose sizes depend on values, as after `nonzero`: there its sizes are numbers."""
     if not isinstance(value, FakeTensor) or not any(isinstance(size, torch.SymInt) for size in value.shape):
         return value
     most = min((int(arg.numel()) for arg in pytree.tree_leaves(args) if isinstance(arg, Tensor)), default=1)

@@ -83,7 +83,7 @@ class GraphCompiler:
         notes = self._notes
         graphs, forward, backward = self._before
         if notes.graphs > graphs:
-            # Dynamo has begun anew with a function, as where a number turns out to be constant.
+            # Dynamo has begun anew with a function, for example because a number turned out to be constant.
             notes.graphs = graphs
             del notes.forward[forward:], notes.backward[backward:]
         notes.graphs += 1

@@ -312,7 +312,7 @@ class CompiledKinds:
 
         Args:
             call: the function, and its arguments by position and by name.
-            kind: its kind of arguments, for calls of which Dynamo says nothing.
+            kind: its kind of arguments, for calls that Dynamo says nothing about.
             frames: the functions of it; empty if that is not known.
             compiled: by place among them, those that were compiled for it, with the guard that has failed.
         """

@@ -6,8 +6,9 @@ The step is that of the trainings' own loop (`steptrace.lab.loop`). A first step
 states, the scale of a gradient scaler, caches), so the second one is predicted. If the loss is read in every n-th step,
 n steps are predicted.
 
-Of several ranks one is followed, in a process group without the others. It copies and reduces gradients as in a larger
-group. Buckets are laid out anew in the second step, or with a static graph in the third, so the fourth is predicted.
+A training of several ranks is followed as one rank, in a process group without the others. It copies and reduces
+gradients as in a larger group. Buckets are laid out anew in the second step, or with a static graph in the third, so
+the fourth is predicted.
 """
 
 import argparse

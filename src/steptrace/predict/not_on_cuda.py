@@ -25,7 +25,7 @@ def refuse_if_not_on_cuda(overload: Overload, tensors: Sequence[Tensor]) -> None
 
     Args:
         overload: the operator.
-        tensors: the tensors that it is given, of which some are on the virtual device.
+        tensors: the tensors that it is given; some of them are on the virtual device.
 
     Raises:
         NotImplementedError: CUDA does not have the operator.

@@ -259,7 +259,11 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
     written = _written(overload, args, kwargs)
     if name == "_local_scalar_dense":
         _record(overload, "a value that was not computed is read")
-        return _fill_of(args[0]) if args[0].is_floating_point() else False if args[0].dtype is torch.bool else 0
+        if args[0].is_floating_point():
+            return _fill_of(args[0])
+        if args[0].dtype is torch.bool:
+            return False
+        return 0
     for tensor in written:
         _assumed.add(tensor)
     if written and not overload.given_back:

@@ -180,7 +180,12 @@ def _side(side: DiffSide) -> str:
 
 
 def _named(row: RowChange) -> Sequence[str]:
-    only = "" if row.in_a and row.in_b else "only in A" if row.in_a else "only in B"
+    if row.in_a and row.in_b:
+        only = ""
+    elif row.in_a:
+        only = "only in A"
+    else:
+        only = "only in B"
     return fmt.clipped(row.name, _LONGEST), row.place or "", only, "renamed" if row.renamed_from else ""
 
 
@@ -274,7 +279,12 @@ def _figures_of(row: RowChange, kind: type[Document], side: str) -> str:
     words = []
     for column in shown_columns(kind):
         pair = row.figures.get(column.name)
-        value = None if pair is None else pair.a if side == "A" else pair.b
+        if pair is None:
+            value = None
+        elif side == "A":
+            value = pair.a
+        else:
+            value = pair.b
         if column.total and value:
             words.append(f"{_inside(column.heading)} {fmt.with_unit(value, column.unit)}")
     return ", ".join(words[:_MOST_FIGURES])

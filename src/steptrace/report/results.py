@@ -87,7 +87,7 @@ def sections(compared: ComparedResults) -> list[Part]:
 def short_names(files: Sequence[str]) -> list[str]:
     """The files without the folders and the name that all share, such as `old` of `kept/old/giou/comparison.json`.
 
-    Of a longer path its end is kept, as long as no other file has the same name then.
+    A longer path is cut at its beginning, as long as no other file has the same name then.
     """
     paths = [PurePath(file).parts for file in files]
     begin = _alike(paths)

@@ -360,7 +360,11 @@ def _first_of_history(history: Any) -> Any:
 
 def _reserves(event: MemoryEvent) -> int:
     """The change of the reserved bytes by an event."""
-    return event.size if event.action in _GROWS else -event.size if event.action in _SHRINKS else 0
+    if event.action in _GROWS:
+        return event.size
+    if event.action in _SHRINKS:
+        return -event.size
+    return 0
 
 
 def _place_of(frames: Sequence[SnapshotFrame], *, in_optimizer: bool) -> _Place:

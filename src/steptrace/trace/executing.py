@@ -182,7 +182,11 @@ class ExecutingLines:
         if recorded is None:
             return None
         lines = {step[number] for step in recorded.steps if len(step) == count}
-        return recorded.only if not lines else lines.pop() if len(lines) == 1 else None
+        if not lines:
+            return recorded.only
+        if len(lines) == 1:
+            return lines.pop()
+        return None
 
     def _lines_of_waits(
         self, waits: Sequence[tuple[str, int] | None], frames: list[Frame | None]

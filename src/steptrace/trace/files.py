@@ -65,7 +65,11 @@ def _kind(path: Path) -> str | None:
     try:
         if path.is_dir():
             return "folder"
-        return "file" if path.is_file() else "other" if path.exists() else None
+        if path.is_file():
+            return "file"
+        if path.exists():
+            return "other"
+        return None
     except (OSError, ValueError):
         return None
 

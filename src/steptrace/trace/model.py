@@ -181,8 +181,8 @@ def launching_op(trace: Trace) -> Ints:
 def median_step(trace: Trace) -> int | None:
     """The row of the step for pictures and excerpts: the median by time.
 
-    Steps without GPU work do not count if others have some. Of an even number it is the shorter of the middle two.
-    None without steps.
+    Steps without GPU work do not count if others have some. If their number is even, it is the shorter one of the
+    middle two. None without steps.
     """
     if len(trace.steps) == 0:
         return None

@@ -74,8 +74,8 @@ def _marked_steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
 def _in_turn(marks: pd.DataFrame) -> pd.DataFrame:
     """The marks without those of a second profiler: a step ends before the next one of its thread begins.
 
-    A mark around several others is no step. Of two that share at least half of their time the first one is kept. A mark
-    that reaches a little into the next one ends where that begins.
+    A mark around several others is no step. If two marks share at least half of their time, the first one is kept. A
+    mark that reaches a little into the next one ends where that begins.
 
     Args:
         marks: the marks of steps, in order of time.

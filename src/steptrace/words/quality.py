@@ -121,7 +121,12 @@ def _launches_with_work(launch: str) -> Callable[..., str]:
     ) -> str:
         if place is None:
             return "all have their GPU activity"
-        lacking = "no GPU activity" if not partly else "not all" if partly == wrong else "no GPU activity, or not all"
+        if not partly:
+            lacking = "no GPU activity"
+        elif partly == wrong:
+            lacking = "not all"
+        else:
+            lacking = "no GPU activity, or not all"
         work = " of their GPU activities in the trace" if partly else " in the trace"
         what = "copies" if launch == "copy" else f"{launch} launches"
         text = f"{_part(wrong, total)} {what} have {lacking}{work}: {_PLACES[place]}"

@@ -6,7 +6,7 @@ from typing import Any, Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import ChangeNote, ChangeNoteCode, FigureOfChange
 
-#: Why step times are not compared at all: what to know before anything else.
+#: The notes that say why no step times are compared: a reader has to know these first.
 NOT_COMPARED: Final[tuple[ChangeNoteCode, ...]] = ("same_result", "other_scale")
 #: The name of a figure, and how its value is written.
 _FIGURES: Final[Mapping[FigureOfChange, tuple[str, Callable[[Any], str]]]] = {

@@ -56,7 +56,12 @@ def time_axis(scale: Scale) -> tuple[Markup, str]:
     drawn = ""
     for value in scale.ticks():
         at = float(scale.place(value))
-        anchor = "start" if at < 6 else "end" if at > 94 else "middle"
+        if at < 6:
+            anchor = "start"
+        elif at > 94:
+            anchor = "end"
+        else:
+            anchor = "middle"
         drawn += text(f'x="{at:g}%" y="14" text-anchor="{anchor}"', fmt.plain(value / size))
     words = f"{unit}, log scale" if scale.log else unit
     ends = f"{fmt.duration_ms(scale.low)} to {fmt.duration_ms(scale.high)}"

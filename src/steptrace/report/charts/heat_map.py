@@ -65,6 +65,11 @@ def heat_map(
             opacity = _PALEST + (1 - _PALEST) * share
             drawing.box(PlotFrame(left, width, top + _GAP, _ROW - 2 * _GAP), fill, words=tip, opacity=opacity)
             if spacing == 1:
-                kind = "on-plain" if opacity < _HALF else "on-dark" if fill in DARK else "on-light"
+                if opacity < _HALF:
+                    kind = "on-plain"
+                elif fill in DARK:
+                    kind = "on-dark"
+                else:
+                    kind = "on-light"
                 drawing.text((left + width / 2, top + _ROW / 2), words[at][number], anchor="middle", kind=kind)
     return drawing.svg(alt, "heat-map")

@@ -225,5 +225,10 @@ class Wide:
 
 
 def _label(frame: PlotFrame, words: str, ground: str) -> str:
-    kind = "on-dark" if ground in DARK else "on-plain" if ground in _PLAIN else "on-light"
+    if ground in DARK:
+        kind = "on-dark"
+    elif ground in _PLAIN:
+        kind = "on-plain"
+    else:
+        kind = "on-light"
     return text(f'class="{kind}" x="4" y="{short(frame.height / 2 + 4)}"', words)

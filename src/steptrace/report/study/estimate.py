@@ -271,7 +271,11 @@ def _details(study: Comparison, gpu: str) -> tuple[str, str]:
 
 
 def _format(name: str) -> str:
-    return "any format" if name == "none" else f"{name} bit" if name.isdigit() else name.upper()
+    if name == "none":
+        return "any format"
+    if name.isdigit():
+        return f"{name} bit"
+    return name.upper()
 
 
 def _flop(value: float) -> str | None:

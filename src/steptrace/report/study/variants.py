@@ -23,7 +23,7 @@ from steptrace.stats import IQR_WARNING
 from steptrace.words.equivalence import not_comparable_text
 from steptrace.words.notes import note_text
 
-#: The most variants on a screen. Of more variants it shows the baselines and those that differ most.
+#: The most variants on a screen. If there are more, it shows the baselines and those that differ most.
 MOST_ROWS = 15
 _NOTE: Final = Html('<span class="note">{}</span>')
 
