@@ -19,7 +19,9 @@ from steptrace.cli import main
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff, Pair
+from steptrace.errors import TraceError
 from steptrace.report.diff import _pair, in_words, page_html, totals
+from steptrace.trace.excerpt import write_excerpt
 from steptrace.words.lines import SCREEN
 
 REAL = (TRACES / "diff_control.json.gz", TRACES / "diff_test.json.gz")
@@ -332,6 +334,28 @@ def test_the_page_leads_with_a_waterfall_from_one_step_to_the_other_and_with_wha
     alone = page[place['id="one-sided"'] : place['id="totals"']]
     assert [alone.count(name) for name in ("gelu", "relu", "gemm")] == [1, 1, 0]
     assert 'id="one-sided"' not in page_html(compared(_steps(_STEADY), _steps([t + 50 for t in _STEADY])))
+
+
+@pytest.mark.parametrize("damaged", ["a", "b"])
+def test_a_damaged_rank_of_a_folder_costs_that_rank_alone(tmp_path: Path, damaged: str) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for rank in range(2):
+            _steps(_STEADY).write(tmp_path / name / f"trace_rank{rank}.json")
+    (tmp_path / damaged / "trace_rank1.json").write_text('{"traceEvents": [{"ph"')
+    changes = diff(*read_sides([tmp_path / "a"], [tmp_path / "b"]))
+    (note,) = (remark for remark in changes.remarks if remark.code == "trace_not_read")
+    assert (note.figures["side"], Path(note.figures["file"]).name) == (damaged.upper(), "trace_rank1.json")
+    assert {len(changes.a.paths), len(changes.b.paths)} == {1, 2}
+    with pytest.raises(TraceError):
+        read_sides([tmp_path / damaged / "trace_rank1.json"], [tmp_path / "a"])
+
+
+def test_an_excerpt_is_said_to_be_one(tmp_path: Path) -> None:
+    whole, out = _steps(_STEADY).write(tmp_path / "whole.json"), tmp_path / "step.json.gz"
+    write_excerpt(whole, out)
+    found = [remark.figures["side"] for remark in diff(*read_sides([whole], [out])).remarks if remark.code == "excerpt"]
+    assert found == ["B"]
 
 
 def _of_maker(runtime: str) -> TraceBuilder:

@@ -210,6 +210,22 @@ def test_an_excerpt_beside_its_trace_is_no_trace_of_the_folder(tmp_path: Path) -
     }
 
 
+def test_an_empty_file_does_not_stand_for_the_excerpts_beside_it(tmp_path: Path) -> None:
+    write_excerpt(_made(steps=3).write(tmp_path / "trace.json"), tmp_path / "step.json.gz")
+    (tmp_path / "trace.json").write_text("")
+    assert {path.name for path in find_traces([tmp_path])} == {"step.json.gz", "trace.json"}
+
+
+@pytest.mark.parametrize("most_bytes", [40_000, 600])
+def test_a_trace_says_that_it_is_an_excerpt_and_how_many_events_it_leaves_out(tmp_path: Path, most_bytes: int) -> None:
+    excerpt = step_excerpt(_made(steps=3).trace(), most_bytes=most_bytes)
+    assert excerpt is not None
+    (tmp_path / "step.json.gz").write_bytes(excerpt.data)
+    (note,) = (note for note in read_trace(tmp_path / "step.json.gz").meta.notes if note.code == "excerpt")
+    assert note.figures["missing"] == excerpt.of - excerpt.events
+    assert (note.figures["missing"] > 0) is (most_bytes == 600)
+
+
 def test_a_folder_of_excerpts_above_a_trace_is_refused_with_the_folder_to_name(tmp_path: Path) -> None:
     """`steptrace run` leaves an excerpt beside its page, and the trace in a sub-folder."""
     run = tmp_path / "run0"
@@ -279,7 +295,7 @@ def test_the_critical_path_is_marked_without_a_gap_and_is_passed_over_when_read(
     assert int(length) == int(full.steps["dur"].iloc[row])
     part = read_trace(out)
     assert _figures(part, made.step) == _figures(full, made.step)
-    assert part.meta.notes == full.meta.notes
+    assert [note.code for note in part.meta.notes] == ["excerpt", *(note.code for note in full.meta.notes)]
 
 
 def _two_ranks() -> list[RankFile]:

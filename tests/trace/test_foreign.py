@@ -80,6 +80,7 @@ _OTHERS: dict[str, tuple[bytes, str]] = {
     "report.qdrep": (b"\x01\x02binary", "torch.profiler"),
     "report.ncu-rep": (b"NVR\0\0", "torch.profiler"),
     "report.sqlite": (b"SQLite format 3\0" + bytes(99), "torch.profiler"),
+    "events.out.tfevents.17.host.1.0": (b"\x18\0\0\0\0\0\0\0\xa3\x7fK", ".pt.trace.json"),
     "host.xplane.pb": (b"\n\x10\x08\x01" * 9, "XProf"),
     "trace.json.zst": (b"\x28\xb5\x2f\xfd" + bytes(9), "unpack"),
     "trace.json.xz": (b"\xfd7zXZ\0" + bytes(9), "unpack"),
@@ -127,6 +128,7 @@ def test_a_trace_that_is_gzipped_twice_is_read(tmp_path: Path) -> None:
     assert len(read_trace(path).ops)
 
 
+_EVENT = ({"ph": "X", "name": "a", "pid": 7, "tid": 1, "ts": 1, "dur": 1},)
 _JSON: dict[str, tuple[object, str]] = {
     "rocprofv3": ({"rocprofiler-sdk-tool": [{"metadata": {}, "buffer_records": {}}]}, "pftrace"),
     "execution trace": ({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 1}]}, "torch.profiler"),
@@ -143,6 +145,20 @@ _JSON: dict[str, tuple[object, str]] = {
         {"traceEvents": [{"ph": "X", "cat": "fee", "name": "a", "ts": 1, "dur": 1}], "viztracer_metadata": {}},
         "vizviewer",
     ),
+    "JAX for Perfetto": (
+        {"traceEvents": [{"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "/host:CPU"}}, *_EVENT]},
+        "XProf",
+    ),
+    "TensorFlow 1": ({"traceEvents": [{**_EVENT[0], "cat": "Op"}, {**_EVENT[0], "cat": "DataFlow"}]}, "chrome://"),
+    "DevTools": ([{**_EVENT[0], "cat": "disabled-by-default-v8.cpu_profiler,v8"}], "torch.profiler"),
+    "torch.compile": ([{**_EVENT[0], "ph": "B", "cat": "dynamo_timed"}], "Perfetto"),
+    "Proton": ([{"frame": {"name": "ROOT"}, "metrics": {"count": 0}, "children": []}, {}], "torch.profiler"),
+    "Gaudi": ({"traceEvents": [{**_EVENT[0], "cat": "hpu_op"}]}, "Perfetto"),
+    "flight recorder of old": (
+        {"version": "2.4", "rank": 0, "entries": [{"frames": [], "record_id": 0, "collective_seq_id": 1}]},
+        "torch.profiler",
+    ),
+    "memory snapshot": ({"segments": [{"address": 1, "blocks": []}], "device_traces": [[]]}, "pickle"),
 }
 _LINES = {
     "Nsight Systems": b'{"Type":48,"TraceProcessEvent":{"startNs":"1"}}\n{"Type":79,"CudaEvent":{"startNs":"2"}}\n',

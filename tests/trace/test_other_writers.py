@@ -308,3 +308,29 @@ def test_a_text_that_is_cut_within_a_character_is_cut_and_not_damaged(tmp_path: 
         path.write_bytes(text[:-lost])
         with pytest.raises(TruncatedTraceError):
             read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("log", "figures"),
+    [
+        ({"WARNING": ["Dropped 12 activity records", "Dropped 3 activity records"]}, {"dropped": 15, "stopped": False}),
+        (
+            {"WARNING": ["Exceeded max GPU buffer count (33 >= 33) - terminating tracing"]},
+            {"dropped": 0, "stopped": True},
+        ),
+        (
+            {"ERROR": ["State: CollectTrace stopped by GPU profiler. (Buffer size configured is 128MB)"]},
+            {"dropped": 0, "stopped": True},
+        ),
+        ({"INFO": ["Record counts: Out-of-range = 2, GPU stopped early? = 0"], "WARNING": []}, None),
+        ({"WARNING": "Dropped 7 activity records", "ERROR": None}, {"dropped": 7, "stopped": False}),
+    ],
+)
+def test_records_that_the_profilers_log_says_are_lost_are_noted(
+    tmp_path: Path, log: dict[str, Any], figures: dict[str, Any] | None
+) -> None:
+    """Kineto writes its log behind the events."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": _events(), **log}))
+    found = [note.figures for note in read_trace(path).meta.notes if note.code == "profiler_lost_records"]
+    assert found == ([] if figures is None else [figures])

@@ -67,6 +67,10 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
     ("trace_not_read", {"file": "rank_1.json", "reason": "cut off"}, ("rank_1.json", "cut off")),
     ("unfinished_events", {"events": 2, "steps": [3]}, ("2 events", "3")),
     ("unfinished_events", {"events": 1, "steps": []}, ("1 event ",)),
+    ("profiler_lost_records", {"dropped": 1_203, "stopped": True}, ("1,203 records", "buffers")),
+    ("profiler_lost_records", {"dropped": 0, "stopped": True}, ("buffers",)),
+    ("excerpt", {"of": "t.json", "missing": 0, "events": 40}, ("t.json", "one step")),
+    ("excerpt", {"of": "t.json", "missing": 1_000, "events": 9_000}, ("t.json", "1,000 of 9,000")),
     ("ranks_repeated", {"ranks": [{"rank": 3, "traces": 2}]}, ("2 traces are of rank 3",)),
     ("impossible_events", {"events": 1, "kind": "gpu"}, ("1 event ", "gpu")),
     (

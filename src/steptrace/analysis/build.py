@@ -37,7 +37,7 @@ from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, carry, forget
 from steptrace.trace.names import device_module
-from steptrace.trace.read import read_each
+from steptrace.trace.read import read_undamaged, whole_and_damaged
 from steptrace.trace.rows import TABLES
 from steptrace.trace.source import with_records
 from steptrace.trace.step_excerpt import step_excerpt
@@ -120,19 +120,8 @@ def summarize(
     files = found[:limit]
     folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(files)}
     excerpt = excerpt if len(files) == 1 else None
-    named = frozenset(Path(path).resolve() for path in paths if not Path(path).is_dir())
-    summarized = partial(
-        _summarize_if_read, named=named, folders=folders, excerpt=excerpt, bus_bytes_per_s=bus_bytes_per_s
-    )
-    outcomes = read_each(summarized, files, progress=progress)
-    done = [outcome for outcome in outcomes if not isinstance(outcome, TraceError)]
-    damaged = {
-        path_text(path): outcome
-        for path, outcome in zip(files, outcomes, strict=True)
-        if isinstance(outcome, TraceError)
-    }
-    if not done and damaged:
-        raise next(iter(damaged.values()))
+    summarized = partial(_summarize, folders=folders, excerpt=excerpt, bus_bytes_per_s=bus_bytes_per_s)
+    done, damaged = whole_and_damaged(files, read_undamaged(summarized, files, named=paths, progress=progress))
     done.sort(key=lambda pair: (pair[0].rank is None, pair[0].rank or 0, str(pair[0].path)))
     traces = [trace for trace, _ in done]
     summaries, of_ranks = of_ranks_together(traces, tuple(summary for _, summary in done))
@@ -184,7 +173,7 @@ def light(trace: Trace) -> Trace:
 
 
 def _summarize(
-    path: Path, folders: dict[Path, Path] | None, *, excerpt: Path | None, bus_bytes_per_s: float | None
+    path: Path, *, folders: dict[Path, Path] | None, excerpt: Path | None, bus_bytes_per_s: float | None
 ) -> tuple[Trace, TraceSummary]:
     """One trace and its summary; the trace is cut down to what ranks compare if its tables go to a folder."""
     return_freed_arrays()
@@ -199,32 +188,15 @@ def _summarize(
     return light(trace), summary
 
 
-def _summarize_if_read(
-    path: Path,
-    named: frozenset[Path],
-    folders: dict[Path, Path] | None,
-    *,
-    excerpt: Path | None,
-    bus_bytes_per_s: float | None,
-) -> tuple[Trace, TraceSummary] | TraceError:
-    """One trace and its summary, or why it cannot be read if the user has not named its file."""
-    try:
-        return _summarize(path, folders, excerpt=excerpt, bus_bytes_per_s=bus_bytes_per_s)
-    except TraceError as error:
-        if path.resolve() in named:
-            raise
-        return error
-
-
 def _notes(
-    traces: Sequence[Trace], summaries: Sequence[TraceSummary], damaged: Mapping[str, TraceError], *, left_out: int
+    traces: Sequence[Trace], summaries: Sequence[TraceSummary], damaged: Mapping[Path, TraceError], *, left_out: int
 ) -> tuple[Note, ...]:
     """What to read with care in a set of traces.
 
     These are those that cannot be read, that the limit left out, ranks that several are of, and ranks that were not
     read, if they communicate.
     """
-    notes = [note("trace_not_read", file=file, reason=error.what) for file, error in damaged.items()]
+    notes = [note("trace_not_read", file=path_text(path), reason=error.what) for path, error in damaged.items()]
     if left_out:
         notes.append(note("traces_left_out", left_out=left_out, found=len(traces) + len(damaged) + left_out))
     if repeated := _repeated_ranks(traces):

@@ -1,7 +1,7 @@
 """One side of a diff: its traces, and what `steptrace run` has measured and predicted beside them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,10 @@ from steptrace.documents.program import LineTime
 from steptrace.documents.subject import Absence
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.table import rows
+from steptrace.errors import TraceError
 from steptrace.trace.files import find_traces
 from steptrace.trace.model import Trace
-from steptrace.trace.read import read_each
+from steptrace.trace.read import read_undamaged, whole_and_damaged
 
 #: Reasons why rows are not known. With any other reason there are none.
 _UNKNOWN: Final[frozenset[Absence]] = frozenset(
@@ -37,11 +38,13 @@ class Side:
         traces: what its traces say; empty where no step was profiled.
         operators: all rows of their operators.
         runs: of a result of `steptrace run`, or of a study's variant, what was measured without the profiler.
+        damaged: the traces of a folder that cannot be read, each with why.
     """
 
     traces: tuple[TraceSummary, ...]
     operators: tuple[TopOperator, ...]
     runs: ProgramRuns | None = None
+    damaged: Mapping[Path, TraceError] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -75,16 +78,20 @@ class Side:
 def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:
     """Read the two sides of a diff from lists of files or folders.
 
-    A folder that `steptrace run` wrote, or that of a study's variant, stands for its traces and its measurements.
+    A folder that `steptrace run` wrote, or that of a study's variant, stands for its traces and its measurements. Of
+    any other folder the traces are read even if one of them is damaged.
 
     Raises:
-        TraceError: a path is missing, or a trace cannot be read.
+        TraceError: a path is missing, or a trace cannot be read that was named, or that is a folder's only one.
         RecordError: what a run left cannot be read.
     """
     runs = [_runs_of(side) for side in (a, b)]
     paths = [find_traces(side) if run is None else list(run.traces) for side, run in zip((a, b), runs, strict=True)]
-    done = read_each(_read, paths[0] + paths[1])
-    return _side(done[: len(paths[0])], runs[0]), _side(done[len(paths[0]) :], runs[1])
+    # Both sides at once, so that two large traces are read in parallel.
+    named = [*(paths[0] if runs[0] else a), *(paths[1] if runs[1] else b)]
+    done = read_undamaged(_read, paths[0] + paths[1], named=named)
+    first = _side(paths[0], done[: len(paths[0])], runs[0])
+    return first, _side(paths[1], done[len(paths[0]) :], runs[1])
 
 
 def _runs_of(side: Sequence[str | Path]) -> ProgramRuns | None:
@@ -106,7 +113,8 @@ def _read(path: Path) -> _Read:
     return light(trace), summary, operators
 
 
-def _side(done: Sequence[_Read], runs: ProgramRuns | None) -> Side:
+def _side(paths: Sequence[Path], outcomes: Sequence[_Read | TraceError], runs: ProgramRuns | None) -> Side:
+    done, damaged = whole_and_damaged(paths, outcomes)
     operators = tuple(row for *_, rows in done for row in rows if row.name)
     summaries, _ = of_ranks_together([trace for trace, *_ in done], tuple(summary for _, summary, _ in done))
-    return Side(summaries, operators, runs)
+    return Side(summaries, operators, runs, damaged)

@@ -30,6 +30,7 @@ from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
 from steptrace.trace import names as naming
+from steptrace.trace.decode import path_text
 from steptrace.words.diff import cause_in_words, note_in_words
 
 #: The parts that two names must share to match.
@@ -268,6 +269,13 @@ def _longest(row: RowChange) -> float:
 
 def _notes(a: Side, b: Side) -> Iterator[DiffNote]:
     """The reasons why the two sides are hard to compare."""
+    for name, side in (("A", a), ("B", b)):
+        for path, error in side.damaged.items():
+            yield DiffNote("trace_not_read", {"side": name, "file": path_text(path), "reason": error.what})
+        for trace in side.traces:
+            for found in trace.quality.notes:
+                if found.code == "excerpt":
+                    yield DiffNote("excerpt", {"side": name, **found.figures})
     gpus = [sorted(_described(side).devices) for side in (a, b)]
     if all(gpus) and gpus[0] != gpus[1]:
         yield DiffNote("other_gpus", {"a": gpus[0], "b": gpus[1]})

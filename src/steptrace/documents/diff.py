@@ -113,6 +113,8 @@ DiffNoteCode = Literal[
     "other_numbers_of_traces",
     "few_kernels_of_both",
     "few_steps",
+    "trace_not_read",
+    "excerpt",
     "unprofiled_steps",
     "profiler_slows_one_side",
 ]

@@ -45,7 +45,13 @@ VariantNoteCode = Literal[
 ]
 #: Notes of the reader of a trace on its events.
 ReaderNoteCode = Literal[
-    "texts_repaired", "parts_left_out", "events_not_read", "impossible_events", "unfinished_events"
+    "texts_repaired",
+    "parts_left_out",
+    "events_not_read",
+    "impossible_events",
+    "unfinished_events",
+    "profiler_lost_records",
+    "excerpt",
 ]
 #: Notes on a set of traces that were read together.
 TracesNoteCode = Literal["traces_left_out", "trace_not_read", "ranks_repeated", "ranks_not_read"]

@@ -24,7 +24,7 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
 
     A folder stands for its `.json` and `.json.gz` files that hold `traceEvents` near their beginning, begin with an
     event, or have "trace" in their name; and for those of which nothing can be read. Excerpts of traces are passed
-    over, unless it holds nothing else. Sub-folders are not searched. Each file is listed once.
+    over, unless nothing else in it can be read. Sub-folders are not searched. Each file is listed once.
 
     Raises:
         TraceError: a path does not exist; a folder holds no trace; or it holds only excerpts, and a sub-folder holds
@@ -35,6 +35,8 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
         if _kind(path) == "folder":
             traces = _inside(path)
             whole = [p for p in traces if not is_excerpt(p)]
+            if len(whole) < len(traces) and not any(map(_beginning, whole)):
+                whole = []  # files of which nothing can be read do not stand for the excerpts beside them
             below = None if whole else _below(path)
             if not traces or below is not None:
                 raise TraceError(
@@ -99,17 +101,21 @@ def looks_like_trace(path: Path) -> bool:
     """
     if "trace" in path.name.lower():
         return True
+    text = after_comments(_beginning(path))
+    first = after_comments(text.removeprefix(b"["))
+    return not text or bool(EVENTS_KEY.search(text) or _FIRST_EVENT.match(first))
+
+
+def _beginning(path: Path) -> bytes:
+    """The first megabyte of a file, unpacked, as far as it can be read; empty of a file without anything."""
     text = b""
     try:
         with opened(path) as file:
             while len(text) < SEARCHED and (more := file.read(_PIECE)):
                 text += more
     except UNREADABLE:
-        if not text:
-            return True
-    text = after_comments(text.removeprefix(codecs.BOM_UTF8))
-    first = after_comments(text.removeprefix(b"["))
-    return not text.strip(b"\0") or bool(EVENTS_KEY.search(text) or _FIRST_EVENT.match(first))
+        pass
+    return text.removeprefix(codecs.BOM_UTF8) if text.strip(b"\0") else b""
 
 
 def is_excerpt(path: Path) -> bool:

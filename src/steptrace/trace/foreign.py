@@ -4,7 +4,8 @@ JSON of other tools is recognised by its keys. A zip archive with one trace is r
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -54,6 +55,10 @@ _ENDINGS: Final[dict[str, Foreign]] = {
     ".xplane.pb": Foreign("a profile of JAX or TensorFlow", "open it in TensorBoard or XProf"),
     ".tar": Foreign("a tar archive", _PACKED),
 }
+#: By a part of the name.
+_IN_NAME: Final[dict[str, Foreign]] = {
+    ".tfevents.": Foreign("a log for TensorBoard, which holds no trace", f"give the .pt.trace.json, or {_RECORD}"),
+}
 _NSIGHT_JSON: Final = Foreign("an export of Nsight Systems (JSON), which names neither operators nor steps", _RECORD)
 #: JSON without events, by a pattern of the text that it begins with.
 _JSON: Final[tuple[tuple[bytes, Foreign], ...]] = (
@@ -89,6 +94,21 @@ _JSON: Final[tuple[tuple[bytes, Foreign], ...]] = (
         Foreign("a dump of PyTorch's flight recorder, which holds collectives alone", _RECORD),
     ),
     (
+        rb'\s*\{.{0,2000}"entries"\s*:\s*\[\s*\{.{0,2000}"(?:collective_seq_id|profiling_name)"\s*:',
+        Foreign("a dump of PyTorch's flight recorder, which holds collectives alone", _RECORD),
+    ),
+    (
+        rb'\s*\{(?=.{0,2000}"(?:device_traces|external_annotations)"\s*:).{0,2000}"segments"\s*:\s*\[',
+        Foreign(
+            "a memory snapshot of PyTorch as JSON",
+            "give the pickle that torch.cuda.memory._dump_snapshot wrote: steptrace reads it",
+        ),
+    ),
+    (
+        rb'\s*\[\s*\{(?=.{0,2000}"metrics"\s*:).{0,2000}"frame"\s*:\s*\{',
+        Foreign("a profile of Triton's Proton (a call tree without times)", _RECORD),
+    ),
+    (
         rb'\s*\{(?=.{0,2000}"callFrame"\s*:).{0,2000}"nodes"\s*:\s*\[',
         Foreign("a profile of JavaScript (Chrome or Node)", _RECORD),
     ),
@@ -106,6 +126,21 @@ _PRODUCERS: Final[dict[str, Foreign]] = {
         "a profile of VizTracer", f"open it with vizviewer; for GPU work and operators, {_RECORD}"
     ),
 }
+_OF_BROWSER: Final = Foreign("a trace of a browser (Chrome's DevTools or tracing)", _RECORD)
+_OF_COMPILER: Final = Foreign(
+    "the times of torch.compile's own phases (TORCH_TRACE, tlparse)", f"open it in Perfetto; for GPU work, {_RECORD}"
+)
+#: Chrome traces of other tools, by a category that only one of them writes.
+_CATEGORIES: Final[dict[str, Foreign]] = {
+    **dict.fromkeys(("devtools.timeline", "toplevel", "blink.user_timing", "v8"), _OF_BROWSER),
+    "dynamo_timed": _OF_COMPILER,
+    "DataFlow": Foreign("a timeline of TensorFlow 1 (tf.python.client.timeline)", "open it in chrome://tracing"),
+    "triton": Foreign("a trace of Triton's Proton, of the parts of one kernel", f"open it in Perfetto; else {_RECORD}"),
+    "fee": _PRODUCERS["viztracer_metadata"],
+    "hpu_op": Foreign("a trace of Intel Gaudi's profiler, which steptrace does not read", "open it in Perfetto"),
+}
+#: A process of XLA's profiler, which JAX and TensorFlow use. Its export for Perfetto has no metadata.
+_XLA_PROCESS: Final = re.compile(rb'"/(?:host|device):(?:CPU|GPU|TPU|metadata)')
 #: The position of a tar archive's signature.
 _TAR: Final = (257, b"ustar")
 #: How many bytes at the beginning of JSON are looked at.
@@ -120,7 +155,9 @@ def foreign(path: Path, beginning: bytes) -> Foreign | None:
     offset, mark = _TAR
     if beginning[offset:].startswith(mark):
         return _ENDINGS[".tar"]
-    return next((kind for end, kind in _ENDINGS.items() if path.name.lower().endswith(end)), None)
+    name = path.name.lower()
+    by_name = (kind for end, kind in _ENDINGS.items() if name.endswith(end))
+    return next(by_name, None) or next((kind for part, kind in _IN_NAME.items() if part in name), None)
 
 
 def foreign_json(beginning: bytes) -> Foreign | None:
@@ -129,8 +166,19 @@ def foreign_json(beginning: bytes) -> Foreign | None:
     return next((kind for pattern, kind in _JSON if re.match(pattern, beginning[:_LOOKED_AT], re.DOTALL)), None)
 
 
-def other_producer(metadata: Mapping[str, Any]) -> Foreign | None:
-    """The tool that wrote a Chrome trace, by the metadata beside its events; None if it is not known."""
+def other_producer(metadata: Mapping[str, Any], categories: Iterable[str], beginning: bytes) -> Foreign | None:
+    """The tool that wrote a Chrome trace; None if it is not known.
+
+    Args:
+        metadata: the keys beside its events.
+        categories: of its events.
+        beginning: the beginning of its text.
+    """
     inner = metadata.get("metadata")
     keys = metadata.keys() | (inner.keys() if isinstance(inner, Mapping) else set())
-    return next((kind for key, kind in _PRODUCERS.items() if key in keys), None)
+    by_metadata = (kind for key, kind in _PRODUCERS.items() if key in keys)
+    # A browser's categories are lists: `disabled-by-default-v8.cpu_profiler,v8`.
+    parts = {part for category in categories for part in category.split(",")}
+    by_category = (kind for category, kind in _CATEGORIES.items() if category in parts)
+    by_process = (_PRODUCERS["highres-ticks"] for _ in _XLA_PROCESS.finditer(beginning))
+    return next(chain(by_metadata, by_category, by_process), None)

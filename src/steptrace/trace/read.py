@@ -6,6 +6,7 @@ Events with impossible times or sizes are left out, and counted in notes.
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -17,15 +18,29 @@ from steptrace.format import plural
 from steptrace.machine import cpu_count
 from steptrace.processes import die_with
 from steptrace.trace.columns import Columns
-from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST_DEVICES, CollectiveArgs, plain_text
+from steptrace.trace.decode import (
+    LARGEST,
+    LATEST_NS,
+    LONGEST_NS,
+    MISSING,
+    MOST_DEVICES,
+    CollectiveArgs,
+    plain_text,
+    within,
+)
 from steptrace.trace.event_stream import CHUNK, EventStream
+from steptrace.trace.files import EXCERPT_KEY
 from steptrace.trace.foreign import other_producer
 from steptrace.trace.names import is_label, is_of_npu, runtime_of, step_index
+from steptrace.trace.profiler_log import lost_by_log
 from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
+from steptrace.trace.unpack import opened
 from steptrace.words.notes import unread_events
 
 #: Most waits for the device at the profiler's own end.
 _STOPS: Final = 2
+#: Bytes at a file's beginning that name its processes.
+_BEGINNING: Final = 1 << 16
 #: Most processes that a message names.
 _MOST_PROCESSES: Final = 3
 
@@ -159,7 +174,9 @@ def _raise_unread(
             next_step="if each is a trace, write it to a file of its own; otherwise look into the file: it may be the "
             "output of another tool",
         )
-    if (producer := other_producer(metadata)) is not None:
+    with opened(path) as file:
+        beginning = file.read(_BEGINNING)
+    if (producer := other_producer(metadata, (category for _, category in counts), beginning)) is not None:
         raise TraceError(
             producer.what, where=path, expected="a trace of PyTorch's profiler", next_step=producer.next_step
         )
@@ -268,6 +285,10 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     if stream.salvaged:
         notes.append(note("parts_left_out", events=stream.salvaged))
     notes += _unread_notes(unread)
+    if isinstance(excerpt := stream.metadata.get(EXCERPT_KEY), dict):
+        notes.append(_note_of_excerpt(excerpt))
+    if (lost := lost_by_log(stream.metadata)) is not None:
+        notes.append(lost)
     for c in columns.values():
         c["ts"] -= base
     if not any(int((c["ts"] + c["dur"]).max()) for c in columns.values() if len(c["ts"])):
@@ -285,6 +306,13 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         waits=waits,
         notes=notes,
     )
+
+
+def _note_of_excerpt(excerpt: Mapping[str, Any]) -> Note:
+    """A note that a file is an excerpt, and how many of the step's events it leaves out."""
+    events, of_events = (within(excerpt.get(key), 0, LARGEST) for key in ("events", "of_events"))
+    missing = 0 if events is None or of_events is None else max(of_events - events, 0)
+    return note("excerpt", of=plain_text(str(excerpt.get("of", ""))), missing=missing, events=of_events)
 
 
 def _raise_without_events(
@@ -393,6 +421,56 @@ _SMALLEST = 5 << 20
 #: Memory of a process that reads and analyses a trace: a constant, and a multiple of the trace's text.
 _PROCESS = 160 << 20
 _TIMES_TEXT = 1.25
+
+
+def read_undamaged(
+    read: Callable[[Path], Result],
+    paths: Sequence[Path],
+    *,
+    named: Iterable[str | Path],
+    progress: Callable[[int, int], object] = lambda done, total: None,  # noqa: ARG005 - their names are its meaning
+) -> list[Result | TraceError]:
+    """What `read_each` returns, with an error in place of a trace that cannot be read and that the user has not named.
+
+    Args:
+        read: as for `read_each`.
+        paths: the files.
+        named: the files and folders that the user has named; the files of a folder are not named.
+        progress: as for `read_each`.
+
+    Raises:
+        TraceError: a file that the user has named cannot be read.
+    """
+    files = frozenset(Path(path).resolve() for path in named if not Path(path).is_dir())
+    return read_each(partial(_unless_damaged, read=read, named=files), paths, progress=progress)
+
+
+def _unless_damaged(path: Path, *, read: Callable[[Path], Result], named: frozenset[Path]) -> Result | TraceError:
+    try:
+        return read(path)
+    except TraceError as error:
+        if path.resolve() in named:
+            raise
+        return error
+
+
+def whole_and_damaged(
+    paths: Sequence[Path], outcomes: Sequence[Result | TraceError]
+) -> tuple[list[Result], dict[Path, TraceError]]:
+    """The results of the traces that were read, and the error of each other one.
+
+    Args:
+        paths: the files.
+        outcomes: what `read_undamaged` returned of each.
+
+    Raises:
+        TraceError: none was read, and there is one that cannot be.
+    """
+    damaged = {path: error for path, error in zip(paths, outcomes, strict=True) if isinstance(error, TraceError)}
+    done = [outcome for outcome in outcomes if not isinstance(outcome, TraceError)]
+    if not done and damaged:
+        raise next(iter(damaged.values()))
+    return done, damaged
 
 
 def read_each(

@@ -6,6 +6,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.diff import DiffCause, DiffNote, DiffNoteCode
 from steptrace.documents.overview import part_name
+from steptrace.words.notes import text_of
 
 #: Longer names are cut in the middle.
 _LONGEST_NAME: Final = 80
@@ -52,6 +53,8 @@ _WORDS: Final[Mapping[DiffNoteCode, Callable[..., str]]] = {
         f"only {fmt.share(share)} of GPU time is in kernels of both sides: the programs may differ"
     ),
     "few_steps": lambda: "one side has fewer than two steps, which may be untypical",
+    "trace_not_read": lambda *, side, **figures: f"{side}: {text_of('trace_not_read', figures)}",
+    "excerpt": lambda *, side, **figures: f"{side}: {text_of('excerpt', figures)}",
     "unprofiled_steps": _unprofiled_steps,
     "profiler_slows_one_side": lambda *, b_over_a: (  # noqa: ARG005
         "the profiler slows one side more than the other: compare unprofiled step times"

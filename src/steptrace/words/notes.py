@@ -104,6 +104,26 @@ def _unfinished_events(*, events: int, steps: list[int]) -> str:
     return f"{text}; {incomplete.format(fmt.enumeration(list(map(str, steps))))} incomplete"
 
 
+def _profiler_lost_records(*, dropped: int, stopped: bool) -> str:
+    """The records that the profiler's own log says are lost."""
+    lost = [f"it dropped {fmt.plural(dropped, 'record')}"] if dropped else []
+    lost += ["it stopped recording the GPU, since its buffers were full"] if stopped else []
+    return (
+        f"the profiler's log in the trace says that {fmt.enumeration(lost)}: GPU work is missing, and its figures are "
+        "too small; record fewer steps, or without stacks and shapes"
+    )
+
+
+def _excerpt(*, of: str, missing: int, events: int | None) -> str:
+    text = f"this file is an excerpt of {of}, made for a trace viewer"
+    if not missing:
+        return f"{text}: figures are of one step"
+    return (
+        f"{text}: the shortest {fmt.count(missing)} of {fmt.count(events or missing)} events are left out, so its "
+        "figures are too small; name the trace itself"
+    )
+
+
 def unread_events(*, events: int, phases: list[str], categories: list[str], without_category: bool) -> str:
     """Events that are not read, by their number, phases and categories: the figures of `events_not_read`."""
     names = sorted([*categories, *(["none"] if without_category else [])])
@@ -193,6 +213,8 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
         f"left out: {fmt.plural(events, 'event')} ({kind}) with an impossible time, size or device"
     ),
     "unfinished_events": _unfinished_events,
+    "excerpt": _excerpt,
+    "profiler_lost_records": _profiler_lost_records,
     # Of several traces.
     "trace_not_read": lambda *, file, reason: f"the file {file} was not read, and no figure counts it: {reason}",
     "traces_left_out": lambda *, left_out, found: f"the limit left out {left_out} of {found} traces",
