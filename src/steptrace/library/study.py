@@ -19,6 +19,7 @@ from steptrace.documents.study_rows import (
     VariantSyncs,
     VariantTimes,
 )
+from steptrace.documents.syncs import SiteRow
 from steptrace.documents.table import names_of
 from steptrace.errors import RecordError
 from steptrace.library import plots
@@ -127,25 +128,23 @@ class LoadedStudy:
     @cached_property
     def sync_sites(self) -> pd.DataFrame:
         """A row per variant and line that syncs, by measurement where there is one, else by prediction."""
-        rows = [
-            {
-                "variant": variant.name,
-                "basis": basis,
-                "file": site.file,
-                "line": site.line,
-                "operator": site.op,
-                "kind": site.kind,
-                "count_per_step": site.count_per_step,
-                "code": site.code,
-            }
-            for variant in self.document.variants
-            for basis, sites in [
-                ("predicted", variant.predicted_sites)
-                if variant.syncs.measured_per_step is None
-                else ("measured", variant.sync_sites)
+        rows = []
+        for variant in self.document.variants:
+            is_measured = variant.syncs.measured_per_step is not None
+            sites: Sequence[SiteRow] = variant.sync_sites if is_measured else variant.predicted_sites
+            rows += [
+                {
+                    "variant": variant.name,
+                    "basis": "measured" if is_measured else "predicted",
+                    "file": site.file,
+                    "line": site.line,
+                    "operator": site.op,
+                    "kind": site.kind,
+                    "count_per_step": site.count_per_step,
+                    "code": site.code,
+                }
+                for site in sites
             ]
-            for site in sites
-        ]
         return _typed(rows, VariantSite)
 
     @cached_property
