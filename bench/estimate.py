@@ -1,7 +1,8 @@
 """How far estimates are from published measurements of GPUs: the tables of docs/evidence-estimates.md, in one command.
 
     python bench/estimate.py PUBLISHED [--timm FOLDER] [--neusight FOLDER] [--h100 FOLDER] [--steps FOLDER]
-        [--networks FOLDER] [--language FOLDER] [--book FOLDER] [--vision FOLDER] [--fine-tuning FOLDER] [--kernels]
+        [--networks FOLDER] [--language FOLDER] [--book FOLDER] [--vision FOLDER] [--fine-tuning FOLDER]
+        [--throughputs FOLDER] [--kernels]
         [--studies STUDY...] [--traces TRACE...] [--articles]
 
 PUBLISHED: see estimate_constants.py, which derives the constants from it. `--timm`: models that estimate_timm.py has
@@ -9,8 +10,9 @@ followed; those that are drawn to evaluate gave no constant. `--neusight` is `sc
 sitar-lab/NeuSight (MIT licence): the operators of whole transformer steps in float32 and their time, none of which gave
 a constant. `--h100` holds the predictions of gpu_steps.py's cases (written there if missing), whose steps an H100 took
 (reports/reference/h100/steps.json). `--steps`, `--networks`, `--language`, `--book`, `--vision`,
-`--fine-tuning`: programs that published_steps.py, published_networks.py, published_language_models.py,
-published_book_steps.py, published_vision_steps.py and published_fine_tuning.py have followed. Kernels are compared with
+`--fine-tuning`, `--throughputs`: programs that published_steps.py, published_networks.py, published_language_models.py,
+published_book_steps.py, published_vision_steps.py, published_fine_tuning.py and published_throughputs.py have followed.
+Kernels are compared with
 constants that are derived without their GPU. STUDY: its variants that an H100 trained (reports/reference/h100). TRACE:
 real traces with the sizes of inputs. `--articles` follows the studies that articles have published times of.
 """
@@ -42,6 +44,7 @@ import published_fine_tuning
 import published_language_models
 import published_networks
 import published_steps
+import published_throughputs
 import published_vision_steps
 from steptrace.analysis.roofline import calls_with_sizes
 from steptrace.commands.follow_study import follow_study, named_study
@@ -366,6 +369,17 @@ def of_projects(
         yield f"| memory of {kind} | {len(ratios)} | {told} | - | - | - |"
 
 
+def of_throughputs(folder: Path) -> Iterator[str]:
+    """Inference of vision models, by project and GPU."""
+    found = defaultdict(list)
+    for step in published_throughputs.STEPS:
+        prediction = followed_programs.followed(folder, step.program)
+        if prediction is not None:
+            drawn = draws_of(followed_step(prediction), gpu_named(step.gpu))
+            found[step.kind].append(held(f"{step.gpu} {step.program.model}", step.ms, drawn.timeline.step))
+    yield from _lines(found)
+
+
 def _beside(
     step: published_networks.Published | published_language_models.Published, of_step: FollowedStep, gpu: Gpu
 ) -> Held:
@@ -611,6 +625,7 @@ def main() -> None:
         "--book",
         "--vision",
         "--fine-tuning",
+        "--throughputs",
     ):
         parser.add_argument(folder, type=Path)
     parser.add_argument("--kernels", action="store_true", help="kernels, each GPU left out in turn (minutes)")
@@ -637,6 +652,8 @@ def main() -> None:
         parts.append(of_projects(given.vision, published_vision_steps.STEPS))
     if given.fine_tuning:
         parts.append(of_projects(given.fine_tuning, published_fine_tuning.STEPS))
+    if given.throughputs:
+        parts.append(of_throughputs(given.throughputs))
     if given.kernels:
         parts.append(of_kernels(given.published, given.timm))
     parts += [of_studies(given.studies), *map(of_trace, given.traces), of_collectives(given.published)]

@@ -458,7 +458,7 @@ def test_a_gpu_s_name_may_be_in_small_letters_and_an_unknown_one_names_those_tha
 @pytest.mark.parametrize(
     ("asked", "meant"),
     [
-        ("A100", {"A100-80", "A100-40"}),
+        ("A100", {"A100-80", "A100-40", "A100-PCIe-80", "A100-PCIe-40"}),
         ("NVIDIA A100-SXM4", {"A100-80", "A100-40"}),
         ("RTX 3090 Ti", {"RTX-3090"}),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", {"RTX-4090"}),
@@ -487,7 +487,8 @@ def test_of_an_unknown_name_those_that_may_have_been_meant_are_named(asked, mean
         ("h100_pcie", "H100-PCIe"),
         ("NVIDIA H100 NVL", "H100-NVL"),
         ("a100-40gb", "A100-40"),
-        ("A100 80GB PCIe", "A100-80"),
+        ("A100 80GB PCIe", "A100-PCIe-80"),
+        ("A100-PCIE-40GB", "A100-PCIe-40"),
         ("NVIDIA A100-SXM4-80GB", "A100-80"),
         ("A100_SXM_40", "A100-40"),
         ("rtx4090", "RTX-4090"),

@@ -268,3 +268,30 @@ def test_a_product_of_assumed_sparse_values_that_overflows_is_bounded(layout):
     with predict_syncs():
         assumed = torch.randn(300, 300, device="cuda").sum() * torch.full((4, 4), 1e30, device="cuda")
         assert bool((assumed.to_sparse(layout=layout) @ assumed).isfinite().all())
+
+
+def _casts(syncs: Syncs, shape: tuple[int, ...], dtype: str) -> int:
+    """How often a tensor of this shape on the device was cast to a type."""
+    casts = [call for call in syncs.operators if call.name == "aten._to_copy.default" and call.inputs]
+    return sum(call.calls for call in casts if call.inputs[0].shape == shape and call.outputs[0].dtype == dtype)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_autocast_casts_a_weight_once_in_a_context(mode):
+    with predict_syncs() as syncs:
+        layer, rows = nn.Linear(64, 64, bias=False).cuda(), torch.zeros(8, 64, device="cuda")
+        for _ in range(2):
+            with torch.autocast("cuda", torch.float16), mode():
+                layer(layer(layer(rows)).float())
+    assert (_casts(syncs, (64, 64), "float16"), _casts(syncs, (8, 64), "float16")) == (2, 4)
+
+
+def test_a_weight_s_gradient_comes_through_its_one_cast():
+    with predict_syncs() as syncs:
+        layer, rows = nn.Linear(64, 64, bias=False).cuda(), torch.zeros(8, 64, device="cuda")
+        with torch.autocast("cuda", torch.float16):
+            with torch.no_grad():
+                layer(rows)
+            layer(layer(rows)).sum().backward()
+        assert layer.weight.grad.dtype == torch.float32
+    assert (_casts(syncs, (64, 64), "float16"), _casts(syncs, (64, 64), "float32")) == (1, 1)

@@ -42,8 +42,9 @@ _ALIKE: Final = 0.8
 #: A part of the name that the driver reports, and the name of the data sheet; the first match counts.
 _GPUS: Final = (
     ("GB200", "GB200"), ("B200", "B200"), ("H200", "H200"), ("H100 NVL", "H100-NVL"), ("H100 PCIe", "H100-PCIe"),
-    ("H100", "H100"), ("A100 80GB", "A100-80"), ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"),
-    ("A100-PCIE-40GB", "A100-40"), ("A100-PG509-200", "A100-40"), ("L40S", "L40S"), ("L4", "L4"), ("A10G", "A10G"),
+    ("H100", "H100"), ("A100 80GB", "A100-PCIe-80"), ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"),
+    ("A100-PCIE-40GB", "A100-PCIe-40"), ("A100-PG509-200", "A100-40"), ("L40S", "L40S"), ("L4", "L4"),
+    ("A10G", "A10G"),
     ("Tesla T4", "T4"),
     ("V100-SXM2-32GB", "V100-SXM2-32"), ("V100-SXM2", "V100-SXM2"), ("Tesla V100", "V100"),
     ("RTX PRO 6000 Blackwell", "RTX-PRO-6000"), ("RTX 5090", "RTX-5090"),
@@ -190,7 +191,8 @@ def _meant(asked: str, names: Iterable[str]) -> list[str]:
     alike = [
         name
         for name in names
-        if short[name].startswith(mine) or mine.startswith(_short(name.partition("-")[0]) or short[name])
+        if (short[name].startswith(mine) or mine.startswith(_short(name.partition("-")[0]) or short[name]))
+        and not ("sxm" in mine and "pcie" in short[name])
     ]
     return alike or [short_name for short_name, ours in short.items() if _ratio(mine, ours) >= _ALIKE]
 

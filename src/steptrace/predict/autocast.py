@@ -1,11 +1,13 @@
 """Autocast on the virtual device: the casts that CUDA's autocast makes, for the operators that training uses.
 
-A cast on the device waits for nothing, so this matters to dtypes, values and operator counts, not to syncs. Source of
-the lists: `aten/src/ATen/autocast_mode.h` (AT_FORALL_LOWER_PRECISION_FP and the fp32 lists).
+A cast on the device waits for nothing, so this matters to dtypes, values and operator counts, not to syncs. A weight is
+cast once in a context, however often it is used there. Source of the lists and of the rule for weights:
+`aten/src/ATen/autocast_mode.h` and `.cpp` (AT_FORALL_LOWER_PRECISION_FP, the fp32 lists, cached_cast).
 """
 
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -41,6 +43,8 @@ _KEY = dispatch_key(_AUTOCAST)
 _KEYS: Any = None if _KEY_SET is None or _KEY is None else _KEY_SET(_KEY)
 _WITHOUT_KEYS: Any = private("torch._C._ExcludeDispatchKeyGuard")
 _libraries: list[Library] = []  # keeps the registrations alive
+#: The weights that were cast in the present context, by their `id`, with the cast.
+_cast_weights: Final[dict[int, tuple["weakref.ref[Tensor]", Tensor]]] = {}
 
 
 def _casting(name: str, dtype: torch.dtype | None) -> Any:
@@ -52,11 +56,31 @@ def _casting(name: str, dtype: torch.dtype | None) -> Any:
 
             def cast(value: Any) -> Any:
                 eligible = _is_on_device(value) and value.is_floating_point() and value.dtype != torch.float64
-                return value.to(target) if eligible else value
+                if not eligible:
+                    return value
+                is_kept = dtype is None and _is_kept(value) and value.dtype != target
+                return _cast_once(value, target) if is_kept else value.to(target)
 
             return op(*map_tensors(cast, args), **{k: map_tensors(cast, v) for k, v in kwargs.items()})
 
     return kernel
+
+
+def _is_kept(tensor: Tensor) -> bool:
+    """Whether autocast keeps the cast of a tensor until its context ends: it does so for weights."""
+    is_weight = tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
+    return is_weight and tensor.dtype == torch.float32 and is_virtual(tensor) and torch.is_autocast_cache_enabled()
+
+
+def _cast_once(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The cast of a weight; the one that was made before in this context, if there is one."""
+    of_weight, cast = _cast_weights.get(id(weight), (None, weight))
+    if of_weight is None or of_weight() is not weight or cast.dtype != dtype:
+        # Later uses may need its gradient, even if this one does not.
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            cast = weight.to(dtype)
+        _cast_weights[id(weight)] = weakref.ref(weight), cast
+    return cast
 
 
 def _is_on_device(value: Any) -> bool:
@@ -95,8 +119,22 @@ def ensure_registered() -> None:
 
 def replacements() -> dict[tuple[Any, str], Any]:
     """Let autocast's functions mean the virtual device by "cuda", which is also their default."""
+    _cast_weights.clear()
     functions = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype")
-    return {(torch, name): _by_device_type(getattr(torch, name)) for name in functions}
+    return {
+        (torch, "clear_autocast_cache"): _clearing(torch.clear_autocast_cache),
+        **{(torch, name): _by_device_type(getattr(torch, name)) for name in functions},
+    }
+
+
+def _clearing(clear: Callable[[], None]) -> Callable[[], None]:
+    """`torch.clear_autocast_cache`, which the end of the outermost context calls."""
+
+    def cleared() -> None:
+        _cast_weights.clear()
+        clear()
+
+    return cleared
 
 
 def _device_type(value: Any) -> Any:
