@@ -4,6 +4,7 @@ import importlib
 import subprocess
 import sys
 
+import accelerator_script
 import pytest
 import torch
 from torch.utils import _foreach_utils
@@ -165,3 +166,8 @@ print(type(torch.autograd.Variable._execution_engine).__name__)
 def test_the_engine_that_says_so_stays_in_a_process_with_a_gpu():
     done = subprocess.run([sys.executable, "-c", WITH_A_GPU], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == EngineAfterPrediction.__name__
+
+
+def test_the_accelerator_answers_after_a_prediction_as_before():
+    """In a process without a GPU; tests/standin has one with a GPU."""
+    assert accelerator_script.differences_after_a_prediction() == []

@@ -11,11 +11,11 @@ import re
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 
@@ -303,6 +303,11 @@ def ensure_registered() -> None:
         for (owner, name), engine in replacing(ENGINE, EngineAfterPrediction).items():
             setattr(owner, name, engine)
     answers: dict[str, Any] = {name: partial(_accelerator, accelerator) for name, accelerator in before.items()}
+    answers |= {
+        f"_accelerator_{name}": partial(_of_own_accelerator, getattr(torch._C, f"_accelerator_{name}"), call)
+        for name, call in _own_accelerator_calls().items()
+        if has(f"torch._C._accelerator_{name}")
+    }
     if _BACKEND_NAME is not None:
         answers["_get_privateuse1_backend_name"] = lambda: _NOBODY_S
     for name, answer in answers.items():
@@ -344,6 +349,36 @@ _ASKED_FOR_ACCELERATOR: Final = ("_get_accelerator", "_accelerator_getAccelerato
 def _accelerator(original: torch.device | None, *_: object) -> torch.device | None:
     """The accelerator: the virtual GPU during a prediction, else the one that the process had before any."""
     return torch.device("cuda") if machine.active else original
+
+
+def _own_accelerator_calls() -> dict[str, Callable[..., Any]]:
+    """What `torch.accelerator` asks of PyTorch's C++, as the process without the virtual device would answer it, by name.
+
+    PyTorch's C++ asks the virtual device, also after a prediction. A process with a real GPU gets that GPU's answers,
+    and another one the error that it got before. Dynamo asks for the current stream whenever it compiles a function.
+    """
+    calls = {
+        "getDeviceIndex": torch.cuda.current_device,
+        "setDeviceIndex": torch.cuda.set_device,
+        "getStream": torch.cuda.current_stream,
+        "setStream": torch.cuda.set_stream,
+        "synchronizeDevice": torch.cuda.synchronize,
+        "exchangeDevice": private("torch.cuda._exchange_device"),
+        "maybeExchangeDevice": private("torch.cuda._maybe_exchange_device"),
+    }
+    if torch.cuda.is_available():
+        return {name: call for name, call in calls.items() if call is not None}
+    return dict.fromkeys(calls, _no_accelerator)
+
+
+def _no_accelerator(*_: object) -> NoReturn:
+    """Raise the error of PyTorch in a process without an accelerator."""
+    raise RuntimeError("Cannot access accelerator device when none is available.")
+
+
+def _of_own_accelerator(virtual: Callable[..., Any], own: Callable[..., Any], *args: Any) -> Any:
+    """The answer of the virtual GPU during a prediction, else that of the process's own accelerator."""
+    return (virtual if machine.active else own)(*args)
 
 
 @contextmanager

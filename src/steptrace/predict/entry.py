@@ -42,7 +42,7 @@ def predict_syncs(
     states), so predict the second.
 
     In a process with a GPU of its own train before a prediction or in another process, not after it: PyTorch's C++ then
-    takes the virtual device for the accelerator, and backward passes, pinned memory and torch.compile on the real GPU
+    takes the virtual device for the accelerator, and backward passes and pinned memory on the real GPU
     fail.
 
     Args:
