@@ -43,7 +43,7 @@ def main() -> None:
     after = answers()
     for question in before:
         if before[question] != after[question]:
-            print(f"{question}: {before[question]} before, {after[question]} after")
+            sys.stdout.write(f"{question}: {before[question]} before, {after[question]} after\n")
     compiled = torch.compile(lambda x: 2 * x, backend="eager")
     assert compiled(torch.ones(3)).tolist() == [2, 2, 2]
 

@@ -4,11 +4,11 @@ import importlib
 import subprocess
 import sys
 
-import accelerator_script
 import pytest
 import torch
 from torch.utils import _foreach_utils
 
+import accelerator_script
 from steptrace.errors import PredictError
 from steptrace.predict import backend, captured, cuda_functions, predict_syncs
 from steptrace.predict.backend import EngineAfterPrediction

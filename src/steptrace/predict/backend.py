@@ -352,7 +352,7 @@ def _accelerator(original: torch.device | None, *_: object) -> torch.device | No
 
 
 def _own_accelerator_calls() -> dict[str, Callable[..., Any]]:
-    """What `torch.accelerator` asks of PyTorch's C++, as the process without the virtual device would answer it, by name.
+    """What `torch.accelerator` asks of PyTorch's C++, as the process itself would answer it, by name.
 
     PyTorch's C++ asks the virtual device, also after a prediction. A process with a real GPU gets that GPU's answers,
     and another one the error that it got before. Dynamo asks for the current stream whenever it compiles a function.
