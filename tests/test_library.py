@@ -1,6 +1,8 @@
 """steptrace in Python: what a notebook loads is what the commands write."""
 
 import json
+import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +134,15 @@ def test_what_cannot_be_loaded_is_an_error(tmp_path: Path, trace: Path) -> None:
         steptrace.load_trace(trace).table("kernel")
 
 
+def test_a_damaged_trace_of_a_folder_is_warned_of(trace: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    shutil.copy(trace, folder / "rank0.json")
+    (folder / "rank1.json").touch()
+    with pytest.warns(UserWarning, match="rank1"):
+        assert len(steptrace.load_trace(folder).document.traces) == 1
+
+
 def test_a_trace_prints_as_the_command_does(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["analyze", str(trace), "--out", str(tmp_path / "out")])
     assert str(steptrace.load_trace(trace)) in capsys.readouterr().out
@@ -148,6 +159,8 @@ def test_a_study_s_frames_hold_its_figures() -> None:
         assert study.gpu_use.loc[variant.name, "busy_pct"] == variant.gpu_busy_pct
         assert study.gpu_use.loc[variant.name, "nvml_pct"] == variant.nvml_util_pct
     assert set(study.estimates["gpu"]) == {e.gpu for v in study.document.variants for e in v.estimates}
+    saved = [e.difference and e.difference.saved_ms[0] for v in study.document.variants for e in v.estimates]
+    assert [None if math.isnan(low) else low for low in study.estimates["saved_low_ms"]] == saved
     measured = study.sync_sites[study.sync_sites["basis"] == "measured"]
     per_step = measured.groupby("variant")["count_per_step"].sum()
     assert per_step["boolean_mask"] == study.syncs.loc["boolean_mask", "measured_per_step"]

@@ -76,6 +76,12 @@ class VariantEstimate(OfVariant, frozen=True, kw_only=True):
     gpu: Annotated[str, field("Name of the GPU.")]
     low_ms: Annotated[float | None, field("Low end of the step time: 5 % of the possible GPUs are faster.")]
     high_ms: Annotated[float | None, field("High end: 95 % of them are faster.")]
+    saved_low_ms: Annotated[
+        float | None, field("Low end of what it saves against its baseline on one and the same GPU; below 0 if slower.")
+    ]
+    saved_high_ms: Annotated[float | None, field("High end of it. It is known better than both step times.")]
+    blocked_low_ms: Annotated[float | None, field("Low end of the time that syncs block the host.")]
+    blocked_high_ms: Annotated[float | None, field("High end of it. It is not what the syncs cost.")]
     limited_by: Annotated[
         Limit | None, field("`arithmetic`, `memory`, `launches`, `syncs`, `communication` or `undecided`.")
     ]

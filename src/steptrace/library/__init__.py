@@ -15,6 +15,7 @@ docs/reference/python.md lists all names; it is made from the docstrings here.
 """
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.library.study import ROWS_OF_STUDY, LoadedStudy
 from steptrace.library.trace import TABLE_OF, LoadedTrace
+from steptrace.words.notes import note_text
 
 __all__ = ["ROWS_OF_STUDY", "TABLE_OF", "LoadedStudy", "LoadedTrace", "load_study", "load_trace"]
 
@@ -37,8 +39,11 @@ def load_trace(path: _PathLike | Sequence[_PathLike]) -> LoadedTrace:
         path: a trace file of PyTorch's profiler (.json, .json.gz), a folder of them, or several of either.
 
     Returns:
-        What they say. Reading takes as long as `steptrace analyze` without its page. A damaged trace in a folder costs
-        no other: `document.warnings` names it.
+        What they say. Reading takes as long as `steptrace analyze` without its page.
+
+    Warns:
+        UserWarning: a damaged trace in a folder, which was not read. `document.warnings` has it and whatever else is
+            to know of the traces together, `summary.quality.warnings` what is to know of one.
 
     Raises:
         TraceError: a path is missing, or a trace cannot be read that was named, or that is a folder's only one.
@@ -52,6 +57,9 @@ def load_trace(path: _PathLike | Sequence[_PathLike]) -> LoadedTrace:
 
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     document, traces = summarize([Path(path) for path in paths])
+    for note in document.notes:
+        if note.code == "trace_not_read":
+            warnings.warn(note_text(note), stacklevel=2)
     return LoadedTrace(with_trace_findings(document), traces)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from steptrace import format as fmt
 from steptrace.documents.base import Document, columns_of
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.estimate import Band
 from steptrace.documents.finding import Finding
 from steptrace.documents.study_rows import (
     StudyStep,
@@ -167,7 +168,7 @@ class LoadedStudy:
 
     @cached_property
     def estimates(self) -> pd.DataFrame:
-        """Estimates for GPUs that are not there, a row per variant and GPU: step time in ms as a band, and memory.
+        """Estimates for GPUs that are not there, a row per variant and GPU: step time, what it saves, and memory.
 
         An estimate is never a measurement: the band is where 90 % of the possible GPUs' step times lie.
         """
@@ -177,6 +178,8 @@ class LoadedStudy:
                 "gpu": estimate.gpu,
                 "low_ms": estimate.step_ms and estimate.step_ms[0],
                 "high_ms": estimate.step_ms and estimate.step_ms[1],
+                **_ends("saved", None if estimate.difference is None else estimate.difference.saved_ms),
+                **_ends("blocked", estimate.blocked_ms),
                 "limited_by": estimate.limited_by,
                 "launches": estimate.launches,
                 "peak_memory_bytes": estimate.peak_memory_bytes,
@@ -265,6 +268,12 @@ class LoadedStudy:
                 )
             )
         return "\n".join([*filter(None, head), *fmt.columns(("variant", "step", "syncs", "", "verdict"), rows)])
+
+
+def _ends(name: str, band: Band | None) -> dict[str, float | None]:
+    """Both ends of a band in ms, in a column each."""
+    low, high = (None, None) if band is None else band
+    return {f"{name}_low_ms": low, f"{name}_high_ms": high}
 
 
 def _by_variant(rows: Sequence[Mapping[str, Any]], kind: type[Document]) -> pd.DataFrame:
