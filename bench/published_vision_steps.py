@@ -9,6 +9,9 @@ All were measured in float32 on a V100 (SXM2), by cuDNN's quickest algorithms. N
 - pytorch/vision (docs/source/models.rst, pull request 937; PyTorch 1.1): detectors with a ResNet-50 and a pyramid of
   features, two images on each of eight GPUs, and the most memory. Models are torchvision's. Most images of COCO have
   640 x 480 pixels, which become 1066 x 800; the largest become 1333 x 800, and these set the memory.
+- facebookresearch/detectron2 (MODEL_ZOO.md at commit 02478d2e; PyTorch 1.3): the same detectors and RetinaNet with
+  ResNets, two images on each of eight GPUs, and the most memory. Models are torchvision's, with frozen batch norms of
+  one operator as in detectron2. The short side of its images is 640 to 800 pixels, on average 720.
 - open-mmlab/mmsegmentation (configs/fcn/README.md at commit 02e04cc2): FCN with dilated ResNets. Inference of one image
   of 1024 x 2048 pixels, and the most memory of training with two images of 512 x 1024. Models are written here.
 
@@ -34,6 +37,8 @@ INFERRED = 64
 OF_EFFICIENT_NETS: Final = {"efficientnet_b0": 224, "efficientnet_b2": 260, "efficientnet_b4": 380}
 USUAL = (800, 1066)
 LARGEST = (800, 1333)
+#: The same of detectron2, which scales images at random.
+AVERAGE = (720, 960)
 #: Of FCN: images in training and in inference, and classes.
 CROP = (512, 1024)
 WHOLE = (1024, 2048)
@@ -94,6 +99,12 @@ PYCLS: Final[Mapping[str, tuple[int, float, float]]] = {
 DETECTORS: Final[Mapping[str, tuple[float, float]]] = {
     "fasterrcnn": (0.2288, 5.2), "maskrcnn": (0.2728, 5.4), "keypointrcnn": (0.3789, 6.8),
 }  # fmt: skip
+#: The same of detectron2, by network and depth of the ResNet.
+DETECTRON2: Final[Mapping[str, tuple[float, float]]] = {
+    "fasterrcnn_50": (0.210, 3.0), "fasterrcnn_101": (0.286, 4.1), "maskrcnn_50": (0.261, 3.4),
+    "maskrcnn_101": (0.340, 4.6), "retinanet_50": (0.200, 3.9), "retinanet_101": (0.280, 5.1),
+    "keypointrcnn_50": (0.315, 5.0), "keypointrcnn_101": (0.390, 6.1),
+}  # fmt: skip
 #: By network: images per second, and GiB of training. `b`: one convolution of 7 x 7 first, where others have three.
 FCN: Final[Mapping[str, tuple[float, float]]] = {
     "fcn_18": (14.65, 1.7), "fcn_50": (4.17, 5.7), "fcn_101": (2.66, 9.2), "fcn_18b": (16.74, 1.6),
@@ -116,10 +127,11 @@ STEPS: Final = [
     *(step for network, figures in PYCLS.items() for step in _of_pycls(network, *figures)),
     *(
         step
-        for network, (seconds, gib) in DETECTORS.items()
+        for source, usual, detectors in (("torchvision", USUAL, DETECTORS), ("detectron2", AVERAGE, DETECTRON2))
+        for network, (seconds, gib) in detectors.items()
         for step in (
-            Published(Program(network, 2, *USUAL, "train"), "torchvision", RANKS, 1e3 * seconds),
-            Published(Program(network, 2, *LARGEST, "train"), "torchvision", RANKS, memory_gib=gib),
+            Published(Program(network, 2, *usual, "train"), source, RANKS, 1e3 * seconds),
+            Published(Program(network, 2, *LARGEST, "train"), source, RANKS, memory_gib=gib),
         )
     ),
     *(
@@ -213,27 +225,52 @@ class Swish(nn.Module):
         return x * torch.sigmoid(x)
 
 
+class FrozenNorm(nn.Module):
+    """A frozen batch norm as detectron2 has it: one operator, which keeps its input for the backward pass."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        for name in ("weight", "bias", "mean", "var"):
+            self.register_buffer(name, torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map any shape to the same one."""
+        return nn.functional.batch_norm(x, self.mean, self.var, self.weight, self.bias, training=False)
+
+
 def detector(network: str) -> nn.Module:
-    """A detector of torchvision whose batch norms and first layers are frozen."""
-    from torchvision.models import detection, resnet50
+    """A detector whose batch norms and first layers are frozen."""
+    from torchvision.models import detection, resnet50, resnet101
     from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
+    from torchvision.ops.feature_pyramid_network import LastLevelP6P7
     from torchvision.ops.misc import FrozenBatchNorm2d
 
-    backbone = _resnet_fpn_extractor(resnet50(weights=None, norm_layer=FrozenBatchNorm2d), 3)
-    if network == "keypointrcnn":
+    kind, _, depth = network.partition("_")
+    resnet = (resnet101 if depth == "101" else resnet50)(
+        weights=None, norm_layer=FrozenNorm if depth else FrozenBatchNorm2d
+    )
+    if kind == "retinanet":
+        more = LastLevelP6P7(2048, 256)
+        return detection.RetinaNet(
+            _resnet_fpn_extractor(resnet, 3, returned_layers=[2, 3, 4], extra_blocks=more),
+            91,
+            anchor_generator=detection.retinanet._default_anchorgen(),
+        )
+    backbone = _resnet_fpn_extractor(resnet, 3)
+    if kind == "keypointrcnn":
         return detection.KeypointRCNN(backbone, 2)
-    return (detection.MaskRCNN if network == "maskrcnn" else detection.FasterRCNN)(backbone, 91)
+    return (detection.MaskRCNN if kind == "maskrcnn" else detection.FasterRCNN)(backbone, 91)
 
 
 def objects(program: Program) -> list[dict[str, Tensor]]:
     """Objects of each image: boxes, labels, masks and points; seven as on an average of COCO, four persons."""
-    persons = program.network == "keypointrcnn"
+    persons = program.network.startswith("keypointrcnn")
     found = []
     for _ in range(program.batch):
         count = 4 if persons else 7
         corners = 100 + 80 * torch.arange(count)[:, None].repeat(1, 2).float()
         target = {"boxes": torch.cat((corners, corners + 60), 1), "labels": torch.ones(count, dtype=torch.long)}
-        if program.network == "maskrcnn":
+        if program.network.startswith("maskrcnn"):
             target["masks"] = torch.zeros(count, program.height, program.width, dtype=torch.uint8)
         if persons:
             target["keypoints"] = torch.cat((corners[:, None].repeat(1, 17, 1) + 30, torch.ones(count, 17, 1)), 2)
@@ -243,7 +280,7 @@ def objects(program: Program) -> list[dict[str, Tensor]]:
 
 def model_of(program: Program) -> Any:
     """The model of a program."""
-    if program.network in DETECTORS:
+    if program.network in (*DETECTORS, *DETECTRON2):
         return detector(program.network)
     if program.network.startswith("fcn_"):
         return Fcn(program.network.partition("_")[2])
@@ -259,7 +296,7 @@ def step_of(program: Program) -> Callable[[], None]:
     model = model_of(program).cuda().train(program.trains)
     shape = (program.height, program.width)
     images: Any = torch.empty(program.batch, 3, *shape, device="cuda")
-    if program.network in DETECTORS:
+    if program.network in (*DETECTORS, *DETECTRON2):
         images = list(images)
     if not program.trains:
         return _inference(program, model, images)
@@ -292,7 +329,7 @@ def _inference(program: Program, model: Any, images: Any) -> Callable[[], None]:
 
 
 def _loss(program: Program, images: Any) -> Callable[[Any], Tensor]:
-    if program.network in DETECTORS:
+    if program.network in (*DETECTORS, *DETECTRON2):
         targets = objects(program)
         return lambda model: sum(model(images, targets).values())
     if program.network.startswith("fcn_"):

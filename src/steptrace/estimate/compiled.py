@@ -1,6 +1,6 @@
 """The queue of a step with compiled code: the compiled kernels replace the operators recorded in the prediction."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -149,14 +149,37 @@ def compiled_peak(prediction: "PredictedStep") -> int | None:
     """The approximate peak memory of a step with compiled code, in bytes; None if the uncompiled peak is unknown.
 
     Memory peaks between the forward and the backward pass. Compiled code keeps fewer bytes for the backward pass, since
-    it recomputes some values and never writes others. The difference is subtracted from the uncompiled peak.
+    it recomputes some values and never writes others. The difference is subtracted from the uncompiled peak, for as
+    many calls as keep something at once: with gradient accumulation a call's backward pass comes before the next call.
     """
     peak = prediction.peak_memory_bytes
     compiled = prediction.followed.compiled
     if peak is None or compiled is None:
         return peak
-    for place, code in enumerate(compiled.codes):
-        calls = compiled.queue.count(FIRST_CALL - 2 * place) / max(1, prediction.followed.steps)
-        if code.kernels is not None and code.kept_bytes is not None and code.kept_bytes_uncompiled is not None:
-            peak -= int(calls * (code.kept_bytes_uncompiled - code.kept_bytes))
-    return max(peak, 0)
+    saved = {
+        FIRST_CALL - 2 * place: code.kept_bytes_uncompiled - code.kept_bytes
+        for place, code in enumerate(compiled.codes)
+        if code.kernels is not None and code.kept_bytes is not None and code.kept_bytes_uncompiled is not None
+    }
+    return max(peak - _most_at_once(compiled.queue, saved), 0)
+
+
+def _most_at_once(queue: Sequence[int], saved: Mapping[int, int]) -> int:
+    """What calls save that have run and whose backward passes have not, where that is most.
+
+    Args:
+        queue: see `CompiledStep.queue`.
+        saved: by the entry of a code's calls, the bytes that one call saves.
+    """
+    entries = frozenset(queue)
+    kept = most = 0
+    for entry in queue:
+        during = kept
+        if entry in saved:
+            during += saved[entry]
+            if entry - 1 in entries:  # its backward pass; without one, nothing is kept after the call
+                kept = during
+        elif entry + 1 in saved:
+            kept -= saved[entry + 1]
+        most = max(most, during, key=abs)
+    return most
