@@ -62,7 +62,10 @@ def outcomes(comparison: Comparison, gates: Gates) -> list[GateOutcome]:
     for name, keys in gates.get(comparison.study, {}).items():
         variants = _named(name, comparison.variants)
         for key, limits in keys.items():
-            judged += [_outcome(_gate(comparison.study, v.name, key, limits), comparison, v) for v in variants]
+            judged += [
+                _outcome(_gate(comparison.study, variant.name, key, limits), comparison, variant)
+                for variant in variants
+            ]
             if not variants:
                 judged.append(_skipped(_gate(comparison.study, name, key, limits), "did_not_run", name=name))
     return judged

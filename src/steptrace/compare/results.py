@@ -91,7 +91,7 @@ def change(before: Comparison, now: Comparison) -> Change:
             expected="results of one study",
             next_step="compare two traces with: steptrace diff A B",
         )
-    left, right = ({v.name: v for v in side.variants} for side in (before, now))
+    left, right = ({variant.name: variant for variant in side.variants} for side in (before, now))
     shared = [name for name in left if name in right]
     if not shared:
         raise RecordError("no variant is in both", where=now.study, expected="results with variants of the same names")
@@ -177,17 +177,17 @@ def _by_a_tenth(a: Any, b: Any) -> bool:
 
 #: The figures that are listed: the value, and when the two sides differ.
 _FIGURES: Final[Mapping[FigureOfChange, tuple[_Value, Callable[[Any, Any], bool]]]] = {
-    "status": (lambda v: v.status, ne),
-    "equivalence.status": (lambda v: v.equivalence.status, ne),
-    "ratio.verdict": (lambda v: v.ratio and v.ratio.verdict, ne),
-    "syncs.measured_per_step": (lambda v: v.syncs.measured_per_step, ne),
-    "syncs.predicted_per_step": (lambda v: v.syncs.predicted_per_step, ne),
-    "operators_per_step": (lambda v: v.operators_per_step, ne),
-    "kernels_per_step": (lambda v: v.kernels_per_step, ne),
-    "peak_allocated_bytes": (lambda v: v.peak_allocated_bytes, _by_a_tenth),
-    "gpu_busy_pct": (lambda v: v.gpu_busy_pct, _by_a_tenth),
-    "input.share": (lambda v: v.input and v.input.share, _by_a_tenth),
-    "profiled_over_unprofiled": (lambda v: v.profiled_over_unprofiled, _by_a_tenth),
+    "status": (lambda variant: variant.status, ne),
+    "equivalence.status": (lambda variant: variant.equivalence.status, ne),
+    "ratio.verdict": (lambda variant: variant.ratio and variant.ratio.verdict, ne),
+    "syncs.measured_per_step": (lambda variant: variant.syncs.measured_per_step, ne),
+    "syncs.predicted_per_step": (lambda variant: variant.syncs.predicted_per_step, ne),
+    "operators_per_step": (lambda variant: variant.operators_per_step, ne),
+    "kernels_per_step": (lambda variant: variant.kernels_per_step, ne),
+    "peak_allocated_bytes": (lambda variant: variant.peak_allocated_bytes, _by_a_tenth),
+    "gpu_busy_pct": (lambda variant: variant.gpu_busy_pct, _by_a_tenth),
+    "input.share": (lambda variant: variant.input and variant.input.share, _by_a_tenth),
+    "profiled_over_unprofiled": (lambda variant: variant.profiled_over_unprofiled, _by_a_tenth),
 }
 
 

@@ -199,10 +199,16 @@ def alike(study: StudyRuns, comparison: Comparison) -> tuple[str, ...]:
     best = comparison.fastest()
     if best is None or not best.can_be_used:
         return ()
-    rivals = [v for v in comparison.variants if v.verdict == "faster" and v.can_be_used and v.baseline == best.baseline]
+    rivals = [
+        variant
+        for variant in comparison.variants
+        if variant.verdict == "faster" and variant.can_be_used and variant.baseline == best.baseline
+    ]
     names = {rival.name for rival in rivals}
     statistic = statistic_of(study)
-    times = {v.name: times_of_runs(v.runs, statistic) for v in study.variants if v.name in names}
+    times = {
+        variant.name: times_of_runs(variant.runs, statistic) for variant in study.variants if variant.name in names
+    }
     against = ratios(times, best.name)
     adjusted = holm({name: ratio.p_value for name, ratio in against.items() if ratio.p_value is not None})
     floor = comparison.method.noise_floor

@@ -105,7 +105,11 @@ def statistic_of(study: StudyRuns) -> Statistic:
     that falls behind makes one step in eight wait: most of the time is spent there, and the median does not show it.
     Every run must show it, because another program on the machine disturbs some runs and spares others.
     """
-    over = (min(run.times.mean_ns / run.times.median_ns for run in v.measured) for v in study.variants if v.measured)
+    over = (
+        min(run.times.mean_ns / run.times.median_ns for run in variant.measured)
+        for variant in study.variants
+        if variant.measured
+    )
     return "mean" if max(over, default=1.0) > LONG_STEPS else "median"
 
 
@@ -132,7 +136,9 @@ def _out_of_turn(variants: Sequence[VariantRuns]) -> set[tuple[str, int]]:
 
     They do not share their round's conditions, so they are not compared within it.
     """
-    began = [(v.name, r.repeat, r.started_at) for v in variants for r in v.runs if r.started_at is not None]
+    began = [
+        (variant.name, r.repeat, r.started_at) for variant in variants for r in variant.runs if r.started_at is not None
+    ]
     return {
         (name, repeat)
         for name, repeat, start in began

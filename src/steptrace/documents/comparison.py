@@ -148,7 +148,7 @@ class Comparison(StudyDocument, frozen=True, kw_only=True):
     @property
     def statistic(self) -> Statistic:
         """The statistic of the variants' step times: the median of the steps, or their mean."""
-        return next((v.step_ms.statistic for v in self.variants if v.step_ms is not None), "median")
+        return next((variant.step_ms.statistic for variant in self.variants if variant.step_ms is not None), "median")
 
     @property
     def step_times_ms(self) -> dict[str, float]:
@@ -176,10 +176,10 @@ class Comparison(StudyDocument, frozen=True, kw_only=True):
     @property
     def sync_counts(self) -> tuple[Literal["measured", "predicted"], dict[str, float]]:
         """Syncs per step by variant: measured where a GPU was, else predicted; none of variants without a count."""
-        measured = {v.name: v.syncs.measured_per_step for v in self.variants}
+        measured = {variant.name: variant.syncs.measured_per_step for variant in self.variants}
         if any(count is not None for count in measured.values()):
             return "measured", {name: count for name, count in measured.items() if count is not None}
-        predicted = {v.name: v.syncs.predicted_per_step for v in self.variants}
+        predicted = {variant.name: variant.syncs.predicted_per_step for variant in self.variants}
         return "predicted", {name: count for name, count in predicted.items() if count is not None}
 
     def fastest(self) -> VariantResult | None:
@@ -187,7 +187,11 @@ class Comparison(StudyDocument, frozen=True, kw_only=True):
 
         A variant that cannot be used is returned only if no other one is faster.
         """
-        faster = [(v, v.ratio.value) for v in self.variants if v.ratio is not None and v.verdict == "faster"]
+        faster = [
+            (variant, variant.ratio.value)
+            for variant in self.variants
+            if variant.ratio is not None and variant.verdict == "faster"
+        ]
         best = max(faster, key=lambda item: (item[0].can_be_used, item[1]), default=None)
         return None if best is None else best[0]
 

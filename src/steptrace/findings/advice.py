@@ -40,14 +40,17 @@ def advice_of(study: Comparison, chosen: VariantResult | None) -> tuple[Advice, 
         return replace(advice, lines_without_sync=lines, cpu_timings=without_gpu), chosen.name
     if without_gpu and (least := _fewest_syncs(study)) is not None:
         return replace(_to_try(study, "try_on_gpu", least), cpu_timings=True), least.name
-    runs = max(v.runs_ok for v in study.measured)
+    runs = max(variant.runs_ok for variant in study.measured)
     if apart := unconfirmed(study):
         # A third run shrinks the interval of two runs to a third; further runs gain less.
         more = max(3, math.ceil(1.5 * runs))
         best = _best_if_confirmed(study, apart)
         advice = replace(_advice(study, "confirm"), runs=more)
         return replace(advice, if_confirmed=None if best is None else _changes(study, best)), None
-    if any(v.verdict == "undecided" or (v.verdict is None and not v.is_baseline) for v in study.measured):
+    if any(
+        variant.verdict == "undecided" or (variant.verdict is None and not variant.is_baseline)
+        for variant in study.measured
+    ):
         if runs < _RUNS_OF_INTERVAL:
             return replace(_advice(study, "confirm"), runs=_RUNS), None
         return replace(_advice(study, "take_more_runs"), runs=4 * runs), None
@@ -87,12 +90,12 @@ def unconfirmed(study: Comparison) -> list[VariantResult]:
     """
     floor = 1 + study.method.noise_floor
     return [
-        v
-        for v in study.measured
-        if v.verdict == "undecided"
-        and v.ratio is not None
-        and v.ratio.excludes_one
-        and not 1 / floor <= v.ratio.value <= floor
+        variant
+        for variant in study.measured
+        if variant.verdict == "undecided"
+        and variant.ratio is not None
+        and variant.ratio.excludes_one
+        and not 1 / floor <= variant.ratio.value <= floor
     ]
 
 
@@ -119,18 +122,22 @@ def _to_try(study: Comparison, to_do: ToDo, least: VariantResult) -> Advice:
 
 def _best_if_confirmed(study: Comparison, apart: Sequence[VariantResult]) -> VariantResult | None:
     """The variant to use if more runs confirm it: the simplest of those that are within the noise floor of the best."""
-    faster = [v for v in apart if v.can_be_used and times_as_fast(v) > 1]
+    faster = [variant for variant in apart if variant.can_be_used and times_as_fast(variant) > 1]
     best = max(map(times_as_fast, faster), default=0.0)
-    near = [v for v in faster if times_as_fast(v) * (1 + study.method.noise_floor) >= best]
+    near = [variant for variant in faster if times_as_fast(variant) * (1 + study.method.noise_floor) >= best]
     return min(near, key=study.changed) if near else None
 
 
 def _fewest_syncs(study: Comparison) -> VariantResult | None:
     """The simplest variant with the fewest syncs, if that is fewer than its baseline has."""
     _, counts = study.sync_counts
-    usable = [v for v in study.variants if v.can_be_used and v.name in counts and v.baseline in counts]
-    fewer = [v for v in usable if counts[v.name] < counts[v.baseline]]
-    return min(fewer, key=lambda v: (counts[v.name], study.changed(v))) if fewer else None
+    usable = [
+        variant
+        for variant in study.variants
+        if variant.can_be_used and variant.name in counts and variant.baseline in counts
+    ]
+    fewer = [variant for variant in usable if counts[variant.name] < counts[variant.baseline]]
+    return min(fewer, key=lambda variant: (counts[variant.name], study.changed(variant))) if fewer else None
 
 
 def _changes(study: Comparison, variant: VariantResult) -> ChangedSettings:

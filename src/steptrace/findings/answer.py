@@ -106,7 +106,11 @@ def _shortest(study: Comparison) -> VariantResult | None:
     if any(variant.verdict is not None for variant in candidates):
         return None
     times = study.step_times_ms
-    shorter = [v for v in candidates if v.can_be_used and times[v.name] < times.get(v.baseline, 0.0)]
+    shorter = [
+        variant
+        for variant in candidates
+        if variant.can_be_used and times[variant.name] < times.get(variant.baseline, 0.0)
+    ]
     return min(shorter, key=lambda variant: times[variant.name], default=None)
 
 
@@ -176,7 +180,7 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> dict[str, Any]:
         "alike": speeds(variant for variant in faster if variant.name in study.alike),
         "faster": speeds(variant for variant in faster if variant.name not in study.alike),
         "unconfirmed": speeds(apart),
-        "unconfirmed_runs": min((v.runs_ok for v in study.measured if v.name in sides), default=None),
+        "unconfirmed_runs": min((variant.runs_ok for variant in study.measured if variant.name in sides), default=None),
         "slower": speeds(by_verdict["slower"]),
         "same_speed": speeds(by_verdict["same"]),
         "undecided": speeds(variant for variant in by_verdict["undecided"] if variant not in apart),
@@ -201,13 +205,13 @@ def _speed(study: Comparison, variant: VariantResult) -> Speed:
 
 def _no_verdict(study: Comparison, candidates: Sequence[VariantResult]) -> NoVerdict:
     """Why no variant has a verdict."""
-    if not {v.baseline for v in study.variants} & {v.name for v in study.measured}:
+    if not {variant.baseline for variant in study.variants} & {variant.name for variant in study.measured}:
         return "baseline_not_measured"
     if not candidates:
         return "baseline_alone"
-    if all(v.runs_ok <= 1 for v in study.measured):
+    if all(variant.runs_ok <= 1 for variant in study.measured):
         return "one_run_each"
-    if any((v.noise.iqr_over_median or 0) > IQR_REFUSED for v in study.measured):
+    if any((variant.noise.iqr_over_median or 0) > IQR_REFUSED for variant in study.measured):
         return "too_noisy"
     return "other"
 
@@ -241,10 +245,15 @@ def _fewer(study: Comparison, baseline: VariantResult, chosen: VariantResult, *,
     pair = (baseline, chosen)
     _, syncs = study.sync_counts
     counts: dict[Counted, list[float | None]] = {
-        "launches": [next((estimate.launches for estimate in v.estimates), None) if estimated else None for v in pair],
-        "kernels": [None if estimated else v.kernels_per_step for v in pair],
-        "operators": [None if estimated or v.kernels_per_step is not None else v.operators_per_step for v in pair],
-        "syncs": [syncs.get(v.name) for v in pair],
+        "launches": [
+            next((estimate.launches for estimate in variant.estimates), None) if estimated else None for variant in pair
+        ],
+        "kernels": [None if estimated else variant.kernels_per_step for variant in pair],
+        "operators": [
+            None if estimated or variant.kernels_per_step is not None else variant.operators_per_step
+            for variant in pair
+        ],
+        "syncs": [syncs.get(variant.name) for variant in pair],
     }
     return [
         Fewer(what=what, before=before, now=now)
@@ -255,7 +264,7 @@ def _fewer(study: Comparison, baseline: VariantResult, chosen: VariantResult, *,
 
 def _less_gpu_work(baseline: VariantResult, chosen: VariantResult) -> dict[str, Any]:
     """The GPU work of both variants on the first GPU, if the bands do not overlap."""
-    before, after = (next((estimate.gpu_ms for estimate in v.estimates), None) for v in (baseline, chosen))
+    before, after = (next((estimate.gpu_ms for estimate in variant.estimates), None) for variant in (baseline, chosen))
     if before is None or after is None or after[1] >= before[0]:
         return {}
     return {"gpu_work_ms": after, "baseline_gpu_work_ms": before}

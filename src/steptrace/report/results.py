@@ -35,14 +35,16 @@ def headline(change: Change) -> str:
     """The differences in one sentence; names are in backticks."""
     clauses = [change_note_text(note) for note in change.remarks if note.code in NOT_COMPARED]
     if not clauses:
-        named = {word: [v for v in change.variants if _verdict(v) == word] for word in ("faster", "slower")}
+        named = {
+            word: [variant for variant in change.variants if _verdict(variant) == word] for word in ("faster", "slower")
+        }
         for word, variants in named.items():
             names = [*map(_with_ratio, variants[:5]), *([f"{len(variants) - 5} more"] if len(variants) > 5 else [])]
             clauses += [f"{word} now: {fmt.enumeration(names)}"] if names else []
         for word, name in (("same", "the same"), ("undecided", "undecided"), ("no verdict", "without a verdict")):
-            count = sum(_verdict(v) == word for v in change.variants)
+            count = sum(_verdict(variant) == word for variant in change.variants)
             clauses += [f"{count} {name}"] if count else []
-    other = sum(bool(v.differing) for v in change.variants)
+    other = sum(bool(variant.differing) for variant in change.variants)
     if all(note.code != "same_result" for note in change.remarks):
         differ = f"other figures differ in {fmt.plural(other, 'variant')}" if other else "no other figure differs"
         clauses.append(differ)
@@ -142,7 +144,7 @@ def chart(compared: ComparedResults) -> Explained:
 
 def _ratios_of_two(change: Change) -> Explained:
     """The ratio of step times of each variant with its interval, on one scale, beside a line at 1."""
-    ratios = {v.name: v.ratio for v in change.variants if v.ratio is not None}
+    ratios = {variant.name: variant.ratio for variant in change.variants if variant.ratio is not None}
     if not ratios:
         return Explained("")
     largest = set(sorted(ratios, key=lambda name: -abs(math.log(ratios[name].value)))[:_MOST_RATIOS])
@@ -186,7 +188,9 @@ def _steps(compared: ComparedResults, files: Sequence[str], names: Sequence[str]
             times = result.step_ms.get(name)
             row.append(fmt.duration_ms(None if times is None else times.value))
             if number and is_compared[number - 1]:
-                row += _ratio(next((v for v in compared.changes[number - 1].variants if v.name == name), None))
+                row += _ratio(
+                    next((variant for variant in compared.changes[number - 1].variants if variant.name == name), None)
+                )
         rows.append(row)
     return "Step times", head, rows
 

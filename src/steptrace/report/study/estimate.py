@@ -96,8 +96,12 @@ _Ratios = Mapping[str, tuple[float, float]]
 
 
 def _ratios(study: Comparison, gpu: str) -> _Ratios:
-    bands = {v.name: estimate.step_ms for v in study.variants if (estimate := estimate_of(v, gpu)) is not None}
-    waiting = {v.name for v in study.measured if _waits_for_data(v)}  # which is in no estimate
+    bands = {
+        variant.name: estimate.step_ms
+        for variant in study.variants
+        if (estimate := estimate_of(variant, gpu)) is not None
+    }
+    waiting = {variant.name for variant in study.measured if _waits_for_data(variant)}  # which is in no estimate
     return {
         name: (ms / band[1], ms / band[0])
         for name, ms in study.step_times_ms.items()
@@ -126,7 +130,11 @@ def _estimates_table(study: Comparison, gpu: str, measured: _Ratios | None) -> t
 
     Each is drawn as a band on the scale of all; where that GPU was `measured` its step times stand beside them instead.
     """
-    estimates = {v.name: (v, estimate) for v in study.variants if (estimate := estimate_of(v, gpu)) is not None}
+    estimates = {
+        variant.name: (variant, estimate)
+        for variant in study.variants
+        if (estimate := estimate_of(variant, gpu)) is not None
+    }
 
     def figure(
         heading: str, value_of: Callable[[VariantResult, Estimate], str | float | None], look: str = "", **more: str
@@ -151,11 +159,15 @@ def _estimates_table(study: Comparison, gpu: str, measured: _Ratios | None) -> t
     batch = f", batch {batches[0]}" if len(batches) == 1 else ""
     figures = [
         figure("Syncs per step", _syncs, "num", label="Syncs"),
-        figure("Launches", lambda v, estimate: beside(estimate.launches, _launches(v), fmt.count), label="Launches"),
+        figure(
+            "Launches",
+            lambda variant, estimate: beside(estimate.launches, _launches(variant), fmt.count),
+            label="Launches",
+        ),
         figure(
             "Peak memory",
-            lambda v, estimate: beside(
-                memory_words(estimate, says_it_fits=False), v.peak_allocated_bytes, fmt.size_bytes
+            lambda variant, estimate: beside(
+                memory_words(estimate, says_it_fits=False), variant.peak_allocated_bytes, fmt.size_bytes
             ),
             "more",
             label="Peak memory",
@@ -163,8 +175,8 @@ def _estimates_table(study: Comparison, gpu: str, measured: _Ratios | None) -> t
         figure(f"Estimated step{batch}", lambda _, estimate: _step(estimate, batch), "more", label="Step"),
         figure(
             "GPU busy",
-            lambda v, estimate: beside(
-                busy_words(estimate) if estimate.gpu_busy_pct else None, v.gpu_busy_pct, fmt.percent
+            lambda variant, estimate: beside(
+                busy_words(estimate) if estimate.gpu_busy_pct else None, variant.gpu_busy_pct, fmt.percent
             ),
             "more",
             label="Busy",
@@ -185,7 +197,7 @@ def _estimates_table(study: Comparison, gpu: str, measured: _Ratios | None) -> t
                 label=_AGAINST,
             ),
         ]
-    missing = [(v.name, estimate) for v, estimate in estimates.values() if estimate.step_ms is None]
+    missing = [(variant.name, estimate) for variant, estimate in estimates.values() if estimate.step_ms is None]
     reasons = [f"`{name}`: {reason_words(estimate)}" for name, estimate in missing]
     rows = {name: breakable(name) for name in estimates}
     return figures_table("Variant", rows, figures, look="result" if measured is None else ""), reasons
@@ -193,7 +205,9 @@ def _estimates_table(study: Comparison, gpu: str, measured: _Ratios | None) -> t
 
 def _with_work(study: Comparison, gpu: str) -> dict[str, Estimate]:
     """The estimates that have GPU work by class, by the names of their variants."""
-    estimates = {v.name: estimate for v in study.variants if (estimate := estimate_of(v, gpu)) is not None}
+    estimates = {
+        variant.name: estimate for variant in study.variants if (estimate := estimate_of(variant, gpu)) is not None
+    }
     return {name: estimate for name, estimate in estimates.items() if estimate.work}
 
 
@@ -292,7 +306,7 @@ def _alike(study: Comparison, gpu: str) -> str:
     """One sentence, if all estimates are the same and the measured times lead; otherwise empty."""
     if leads(study) or len(study.variants) < 2 or not all_alike(study, gpu):
         return ""
-    estimate = next(estimate for v in study.variants if (estimate := estimate_of(v, gpu)) is not None)
+    estimate = next(estimate for variant in study.variants if (estimate := estimate_of(variant, gpu)) is not None)
     if estimate.step_ms is None:
         return ""
     batch = "" if estimate.batch is None else f" at batch {estimate.batch}"

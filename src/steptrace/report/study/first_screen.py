@@ -54,7 +54,7 @@ _NEEDED: Final = (
 def first_screen(study: Comparison) -> Html:
     """Title, question and verdict; each variant's step time, syncs and parts; what to do first."""
     shown = variants_shown(study)
-    parts = {v.name: {} if v.overview is None else v.overview.of_step for v in shown}
+    parts = {variant.name: {} if variant.overview is None else variant.overview.of_step for variant in shown}
     items = first_steps(study)
     lead = "findings" if any(item.rule != ANSWER for item in _of_gpu(study)) else None
     verdict = verdict_of(study)
@@ -183,12 +183,12 @@ def _variants_table(
     axis, words = ("", "") if scale is None else time_axis(scale)
     traced = study.sync_counts[0] == "measured"
     step_time = "Mean step time" if study.statistic == "mean" else "Step time"
-    has_intervals = any(v.step_ms is not None and v.step_ms.runs > 1 for v in shown)
+    has_intervals = any(variant.step_ms is not None and variant.step_ms.runs > 1 for variant in shown)
     drawn = f"Step time with {fmt.setting(study.method.confidence)} interval and runs"
     drawn = drawn if has_intervals else "Step time"
 
     def figure(heading: str, value_of: Callable[[VariantResult], str | float | None], look: str, **more: str) -> Figure:
-        return Figure(heading, {v.name: value_of(v) for v in shown}, look=look, **more)
+        return Figure(heading, {variant.name: value_of(variant) for variant in shown}, look=look, **more)
 
     best = study.fastest()
     longest = _longest(shown, parts)
@@ -197,13 +197,13 @@ def _variants_table(
     of_section = [] if section is None else [_section_times(section, shown)]
     return figures_table(
         "Variant",
-        {v.name: _LINK.format(anchor(v), breakable(v.name)) for v in shown},
+        {variant.name: _LINK.format(anchor(variant), breakable(variant.name)) for variant in shown},
         [
             *(of_section if hidden is not None else ()),
             figure(step_time, _step_time, "time", label="Step time"),
             figure(
                 f"{drawn}, {words}; line: baseline" if words else drawn,
-                lambda v: None if scale is None else _drawn(v, scale, step_times),
+                lambda variant: None if scale is None else _drawn(variant, scale, step_times),
                 "drawn",
                 foot=axis,
             ),
@@ -211,24 +211,29 @@ def _variants_table(
             *(of_section if hidden is None else ()),
             figure(
                 f"Syncs per step{'' if traced else ', predicted'}",
-                lambda v: _syncs(v, traced=traced),
+                lambda variant: _syncs(variant, traced=traced),
                 "num syncs",
                 label="Syncs",
             ),
             _used(shown),
-            figure("Where a step goes, profiled mean", lambda v: _goes(v, parts[v.name], longest), "goes"),
+            figure(
+                "Where a step goes, profiled mean", lambda variant: _goes(variant, parts[variant.name], longest), "goes"
+            ),
         ],
         look="result dense" if len(shown) > _MANY_ROWS else "result",
         looks={
             **({} if best is None else {best.baseline: "base", best.name: "best"}),
-            **{v.name: "ended-badly" for v in shown if v.status != "ok"},
+            **{variant.name: "ended-badly" for variant in shown if variant.status != "ok"},
         },
     )
 
 
 def _section_times(section: str, shown: Sequence[VariantResult]) -> Figure:
     """The time of one section from sync to sync, in a separate pass, as in the article's tables."""
-    times = {v.name: v.synced_sections_ms.get(section) if v.synced_sections_ms else None for v in shown}
+    times = {
+        variant.name: variant.synced_sections_ms.get(section) if variant.synced_sections_ms else None
+        for variant in shown
+    }
     words = {name: None if ms is None else fmt.duration_ms(ms) for name, ms in times.items()}
     return Figure(f"{section}, from sync to sync", words, look="num", label=section)
 
@@ -315,7 +320,10 @@ def _longest(shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, fl
     A step that is mostly the profiler's would make the others too short to read, so it does not count, and is marked.
     """
     lengths = {variant.name: sum(parts[variant.name].values()) for variant in shown}
-    return max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
+    return max(
+        (lengths[variant.name] for variant in shown if _slower(variant) is None),
+        default=max(lengths.values(), default=0.0),
+    )
 
 
 def _goes(variant: VariantResult, parts: Mapping[str, float], longest: float) -> str | None:
@@ -338,7 +346,7 @@ def _slower(variant: VariantResult) -> float | None:
 
 def _profiled(shown: Sequence[VariantResult]) -> str:
     """The lengths of profiled steps against the unprofiled step times, in a sentence; empty if unknown."""
-    ratios = [v.profiled_over_unprofiled for v in shown if v.overview is not None]
+    ratios = [variant.profiled_over_unprofiled for variant in shown if variant.overview is not None]
     known = sorted(ratio for ratio in ratios if ratio is not None)
     if not known:
         return ""

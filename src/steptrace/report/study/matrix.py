@@ -93,7 +93,8 @@ def _at(study: Comparison, entry: str, cell: Mapping[str, str]) -> VariantResult
         (
             variant
             for variant in study.variants
-            if (variant.entry or variant.name) == entry and all(variant.cell.get(k) == v for k, v in cell.items())
+            if (variant.entry or variant.name) == entry
+            and all(variant.cell.get(key) == value for key, value in cell.items())
         ),
         None,
     )
@@ -102,7 +103,8 @@ def _at(study: Comparison, entry: str, cell: Mapping[str, str]) -> VariantResult
 def _picture(study: Comparison, across: str, columns: Sequence[str], fixed: Mapping[str, str]) -> Html:
     entries = _entries(study)[:_MOST_LINES]
     series = [
-        Series(entry, [_point(study, _at(study, entry, {**fixed, across: v})) for v in columns]) for entry in entries
+        Series(entry, [_point(study, _at(study, entry, {**fixed, across: value})) for value in columns])
+        for entry in entries
     ]
     scale = scale_of(series)
     if scale is None:
@@ -125,7 +127,10 @@ def _saved_picture(study: Comparison, across: str, columns: Sequence[str], fixed
     notes = []
     for entry in _entries(study)[:_MOST_LINES]:
         row = [_difference(_at(study, entry, {**fixed, across: value}), gpu) for value in columns]
-        points = [None if pair is None else _saved_point(pair, across, v) for pair, v in zip(row, columns, strict=True)]
+        points = [
+            None if pair is None else _saved_point(pair, across, value)
+            for pair, value in zip(row, columns, strict=True)
+        ]
         if any(point is not None for point in points):
             series.append(Series(entry, points))
             notes.append(_from_where(entry, row, columns, across))

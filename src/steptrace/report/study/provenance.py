@@ -63,8 +63,12 @@ def provenance(study: Comparison, _comparison: Path | str) -> Html:
         settings=text_table(
             ("Variant", "Overrides", "Digest"),
             [
-                (breakable(v.name), breakable(", ".join(v.overrides)) or "none", (v.digest or "unknown")[:12])
-                for v in study.variants
+                (
+                    breakable(variant.name),
+                    breakable(", ".join(variant.overrides)) or "none",
+                    (variant.digest or "unknown")[:12],
+                )
+                for variant in study.variants
             ],
         ),
         run_command=_run_command(study),

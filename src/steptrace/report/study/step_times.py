@@ -114,7 +114,9 @@ def _read_steps(path: Path, variant: str, run: RunResult) -> RunSteps:
 
 def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> Markup:
     """Step times in the order the steps ran, one line a run: shows warm-up, drift and outliers."""
-    by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
+    by_variant = {
+        variant.name: [s for s in steps if s.variant == variant.name and s.timed.size] for variant in study.variants
+    }
     shown = {name: runs for name, runs in by_variant.items() if runs}
     block = 118.0
     plot = 78.0

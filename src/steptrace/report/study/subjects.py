@@ -87,7 +87,7 @@ class _VariantRow:
 
 def _rows_of_variants(study: Comparison, subject: Subject, view: StudyView) -> Html | None:
     """The rows in which the variants differ most; None if no column holds a figure."""
-    traces = {v.name: v.trace for v in variants_shown(study) if v.trace is not None}
+    traces = {variant.name: variant.trace for variant in variants_shown(study) if variant.trace is not None}
     per_steps = all(trace.quality.steps for trace in traces.values())
     rows = [
         _VariantRow(name, row, trace.quality.steps if per_steps else 0, trace.runs)
@@ -161,12 +161,14 @@ def _difference(rows: Sequence[_VariantRow], variants: int) -> float:
 
 def _figures_of_variants(study: Comparison, parts: Sequence[VariantFigures]) -> Html | None:
     """The figures of all parts, with a row for each variant that has any; None without a figure."""
-    steps = {v.name: 0 if v.trace is None else v.trace.quality.steps for v in study.variants}
+    steps = {variant.name: 0 if variant.trace is None else variant.trace.quality.steps for variant in study.variants}
     figures = list[Figure]()
     tables = list[tuple[str, Html]]()
     terms = list[Definition]()
     for part in parts:
-        documents = {v.name: document for v in study.variants if (document := part.document(v)) is not None}
+        documents = {
+            variant.name: document for variant in study.variants if (document := part.document(variant)) is not None
+        }
         for column in _columns_of_part(part, documents):
             by_name = _figures_by_name(documents, column, steps)
             if by_name:
@@ -201,7 +203,12 @@ def _figures_by_name(documents: Mapping[str, Document], column: Column, steps: M
             values[variant] = {name: value / size for name, value in named.items()}
     names = dict.fromkeys(name for named in values.values() for name, value in named.items() if value)
     return [
-        Figure(part_name(name).capitalize(), {v: named.get(name) for v, named in values.items()}, column.unit, "none")
+        Figure(
+            part_name(name).capitalize(),
+            {variant: named.get(name) for variant, named in values.items()},
+            column.unit,
+            "none",
+        )
         for name in names
     ]
 

@@ -39,7 +39,9 @@ def syncs(study: Comparison) -> Html:
         without=[variant.name for variant in without],
         none_syncs=len(without) == len(study.variants),
         changes=[
-            (v, v.sync_diff.basis, text) for v in shown if v.sync_diff is not None and (text := changed(v.sync_diff))
+            (variant, variant.sync_diff.basis, text)
+            for variant in shown
+            if variant.sync_diff is not None and (text := changed(variant.sync_diff))
         ],
         removals=[(row, removal_row(row)) for row in removals(study)[:_MOST_REMOVALS]],
         left_out=len(study.variants) - len(shown),

@@ -39,7 +39,9 @@ def load_study(path: Path | str) -> Comparison:
 
 def samples_per_step(study: Comparison) -> tuple[int, ...]:
     """The different numbers of samples that the measured variants' steps take, ascending."""
-    return tuple(sorted({v.samples_per_step for v in study.measured if v.samples_per_step is not None}))
+    return tuple(
+        sorted({variant.samples_per_step for variant in study.measured if variant.samples_per_step is not None})
+    )
 
 
 def variants_shown(study: Comparison) -> list[VariantResult]:
@@ -63,7 +65,9 @@ def variants_shown(study: Comparison) -> list[VariantResult]:
 def variants(study: Comparison) -> Html:
     """All variants side by side, notes to read with care, gates, failed runs, and the meanings of the figures."""
     figures = _figures(study)
-    expected = [(breakable(v.name), inline_code(v.hypothesis)) for v in study.variants if v.hypothesis]
+    expected = [
+        (breakable(variant.name), inline_code(variant.hypothesis)) for variant in study.variants if variant.hypothesis
+    ]
     shown = {figure.heading for figure in figures if any(value is not None for value in figure.values.values())}
     terms = ["StepTimes.median", "RatioToBaseline.value", "RatioToBaseline.verdict", "Method.noise_floor"]
     terms += ["SyncCounts.measured_per_step", "Equivalence.status", "VariantResult.profiled_over_unprofiled"]
@@ -74,7 +78,10 @@ def variants(study: Comparison) -> Html:
     return render(
         "study/variants",
         table=figures_table(
-            "Variant", {v.name: _named(v) for v in study.variants}, figures, {v.name: anchor(v) for v in study.variants}
+            "Variant",
+            {variant.name: _named(variant) for variant in study.variants},
+            figures,
+            {variant.name: anchor(variant) for variant in study.variants},
         ),
         care=[*_without_gpu(study), *care(study)],
         expected=text_table(("Variant", "Expected"), expected) if expected else "",
@@ -147,15 +154,17 @@ _NVML, _ENERGY = (
 
 def _figures(study: Comparison) -> list[Figure]:
     """The columns on speed (from unprofiled steps), on waiting and use of the GPU, and on whether to trust them."""
-    compared = [v for v in study.variants if not v.is_baseline]
-    ratios = {v.name: v.ratio for v in compared if v.ratio is not None}
-    values = {v.name: 1.0 for v in study.measured if v.is_baseline} if ratios else {}
+    compared = [variant for variant in study.variants if not variant.is_baseline]
+    ratios = {variant.name: variant.ratio for variant in compared if variant.ratio is not None}
+    values = {variant.name: 1.0 for variant in study.measured if variant.is_baseline} if ratios else {}
     values |= {name: ratio.value for name, ratio in ratios.items()}
     ends = {
         name: None if ratio.low is None else fmt.ratio_interval(ratio.low, ratio.high) for name, ratio in ratios.items()
     }
-    some_unknown = any(v.predicted_unknown and v.syncs.measured_per_step is None for v in study.variants)
-    times = {v.name: v.step_ms for v in study.variants if v.step_ms is not None}
+    some_unknown = any(
+        variant.predicted_unknown and variant.syncs.measured_per_step is None for variant in study.variants
+    )
+    times = {variant.name: variant.step_ms for variant in study.variants if variant.step_ms is not None}
     interval = f"{fmt.setting(study.method.confidence)} interval"
 
     def figure(
@@ -164,36 +173,41 @@ def _figures(study: Comparison) -> list[Figure]:
         unit: Unit = None,
         absent: str = fmt.NOT_MEASURED,
     ) -> Figure:
-        return Figure(heading, {v.name: value_of(v) for v in study.variants}, unit, absent)
+        return Figure(heading, {variant.name: value_of(variant) for variant in study.variants}, unit, absent)
 
     samples_differ = len(samples_per_step(study)) > 1
-    several = len({v.baseline for v in study.variants}) > 1
+    several = len({variant.baseline for variant in study.variants}) > 1
     return [
-        figure("Baseline", lambda v: v.baseline if several else None),
+        figure("Baseline", lambda variant: variant.baseline if several else None),
         Figure("Step time", {name: step.value for name, step in times.items()}, "ms"),
         Figure(interval, {name: fmt.step_time(step.value, step.low, step.high)[1] for name, step in times.items()}),
         Figure("p95", {name: step.p95 for name, step in times.items()}, "ms"),
-        figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
+        figure("Samples", lambda variant: variant.samples_per_step if samples_differ else None),
         figure(
             "Samples a second",
-            lambda v: v.samples_per_s if samples_differ else None,
+            lambda variant: variant.samples_per_s if samples_differ else None,
             lambda rate: fmt.count(round(rate)),
         ),
         Figure("Ratio", values, fmt.ratio),
         Figure(f"{interval} of the ratio", {**dict.fromkeys(values, ""), **ends}),
         figure("Verdict", verdict_badge),
-        figure("Syncs per step", lambda v: v.syncs.measured_per_step),
-        figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step, absent="not predicted"),
-        figure("Not covered", lambda v: len(v.predicted_unknown) if some_unknown else None),
+        figure("Syncs per step", lambda variant: variant.syncs.measured_per_step),
+        figure("Syncs per step, predicted", lambda variant: variant.syncs.predicted_per_step, absent="not predicted"),
+        figure("Not covered", lambda variant: len(variant.predicted_unknown) if some_unknown else None),
         *(
             figure(step_figure.heading, attrgetter(step_figure.name), step_figure.unit)
             for step_figure in measured_figures(*study.variants)
         ),
-        figure(_NVML, lambda v: v.nvml_util_pct, "%"),
-        figure(_ENERGY, lambda v: None if v.joules_per_step is None else f"{fmt.significant(v.joules_per_step)} J"),
-        figure("Equivalence", lambda v: _equivalence(v.equivalence)),
-        figure("Runs", lambda v: f"{v.runs_ok} of {len(v.runs)}" if v.runs else "not run"),
-        figure("Profiled / unprofiled", lambda v: v.profiled_over_unprofiled, fmt.ratio),
+        figure(_NVML, lambda variant: variant.nvml_util_pct, "%"),
+        figure(
+            _ENERGY,
+            lambda variant: (
+                None if variant.joules_per_step is None else f"{fmt.significant(variant.joules_per_step)} J"
+            ),
+        ),
+        figure("Equivalence", lambda variant: _equivalence(variant.equivalence)),
+        figure("Runs", lambda variant: f"{variant.runs_ok} of {len(variant.runs)}" if variant.runs else "not run"),
+        figure("Profiled / unprofiled", lambda variant: variant.profiled_over_unprofiled, fmt.ratio),
         *(
             figure(column.heading, partial(_of_compiled, column), column.unit, absent="")
             for column in shown_columns(CompiledFigures)
@@ -312,7 +326,7 @@ def _measured_differently(study: Comparison) -> list[str]:
     if len(ways) < 2:
         return []
     return [
-        f"Measured differently from the others: {_who([v.name for v in measured], study)}, by "
+        f"Measured differently from the others: {_who([variant.name for variant in measured], study)}, by "
         f"{fmt.enumeration([f'`{text}`' for text in settings])}{_timed_steps(measured)}."
         for settings, measured in ways.items()
         if settings

@@ -36,8 +36,8 @@ def has_unlinked_work(trace: TraceSummary) -> bool:
 
 def _memory_decides_nothing(study: Comparison) -> bool:
     """Whether all variants use a small part of a host's memory."""
-    traced = [v.device_memory for v in study.variants if v.device_memory is not None]
-    return all(map(_is_small, traced)) and all(v.peak_allocated_bytes is None for v in study.variants)
+    traced = [variant.device_memory for variant in study.variants if variant.device_memory is not None]
+    return all(map(_is_small, traced)) and all(variant.peak_allocated_bytes is None for variant in study.variants)
 
 
 def _is_small(memory: DeviceMemory) -> bool:
@@ -48,14 +48,16 @@ def _is_small(memory: DeviceMemory) -> bool:
 
 def _input_decides_nothing(study: Comparison) -> bool:
     """Whether no variant waits for data long enough to say so."""
-    waits = [v.input for v in study.variants if v.input is not None]
+    waits = [variant.input for variant in study.variants if variant.input is not None]
     return all(wait.verdict in ("none", None) and wait.breakdown_ms is None for wait in waits)
 
 
 def _formats(study: Comparison) -> Html:
     """The kernels' time by number format, and the part of matrix products on tensor cores, as shares."""
     precisions = {
-        v.name: v.trace.precision for v in study.variants if v.trace is not None and v.trace.precision is not None
+        variant.name: variant.trace.precision
+        for variant in study.variants
+        if variant.trace is not None and variant.trace.precision is not None
     }
     formats = dict.fromkeys(
         name for precision in precisions.values() for name, share in precision.shares.items() if share
@@ -98,29 +100,31 @@ VIEWS: Final[Mapping[str, StudyView]] = views_of(
     {
         "overview": StudyView(
             figures=(
-                VariantFigures(lambda v: v.overview),
-                VariantFigures(lambda v: v, ("synced_sections_ms",)),
+                VariantFigures(lambda variant: variant.overview),
+                VariantFigures(lambda variant: variant, ("synced_sections_ms",)),
             ),
             below=_formats,
         ),
         "input": StudyView(
             figures=(
-                VariantFigures(lambda v: v.input),
-                VariantFigures(lambda v: None if v.input is None else v.input.breakdown_ms),
+                VariantFigures(lambda variant: variant.input),
+                VariantFigures(lambda variant: None if variant.input is None else variant.input.breakdown_ms),
             ),
             decides_nothing=_input_decides_nothing,
         ),
         "collectives": StudyView(
             figures=(
-                VariantFigures(lambda v: v.communication),
-                VariantFigures(lambda v: None if v.ranks is None else v.ranks.all_reduce, _ALL_REDUCES),
-                VariantFigures(lambda v: None if v.ranks is None else v.ranks.straggler),
+                VariantFigures(lambda variant: variant.communication),
+                VariantFigures(
+                    lambda variant: None if variant.ranks is None else variant.ranks.all_reduce, _ALL_REDUCES
+                ),
+                VariantFigures(lambda variant: None if variant.ranks is None else variant.ranks.straggler),
             ),
         ),
         "memory": StudyView(
             figures=(
-                VariantFigures(lambda v: v.device_memory),
-                VariantFigures(lambda v: v, ("peak_allocated_bytes", "batch_bytes")),
+                VariantFigures(lambda variant: variant.device_memory),
+                VariantFigures(lambda variant: variant, ("peak_allocated_bytes", "batch_bytes")),
             ),
             decides_nothing=_memory_decides_nothing,
         ),

@@ -280,7 +280,7 @@ def _intro(
     of_record = _facts(first) if alone else [("Device", _devices(traces)), ("Traces", str(len(traces)))]
     # What the headline has need not stand there twice.
     in_headline: tuple[CheckCode, ...] = ("gpu_work",)
-    warned = [trace_warnings(v.trace.quality, without=() if v.has_gpu else in_headline) for v in traces]
+    warned = [trace_warnings(view.trace.quality, without=() if view.has_gpu else in_headline) for view in traces]
     return render(
         "trace/intro",
         traces=traces,
