@@ -209,3 +209,47 @@ def test_gradients_are_clipped_by_the_forms_for_lists_that_cuda_has():
     assert {name for name in called if name.startswith("_foreach")} == {
         "_foreach_norm", "_foreach_mul_", "_foreach_clamp_min_", "_foreach_clamp_max_",
     }  # fmt: skip
+
+
+#: What a program prints of a GPU, and the beginning of it on CUDA.
+PRINTED: dict[str, tuple[Callable[[], object], str]] = {
+    "stream": (lambda: torch.cuda.Stream(), "<torch.cuda.Stream device=cuda:0 cuda_stream=0x"),
+    "current stream": (lambda: torch.cuda.current_stream(), "<torch.cuda.Stream device=cuda:0 cuda_stream=0x0>"),
+    "any stream": (lambda: torch.Stream("cuda"), "torch.Stream device_type=cuda, device_index=0, stream_id="),
+    "event": (lambda: torch.cuda.Event(), "<torch.cuda.Event uninitialized>"),
+    "class of streams": (lambda: type(torch.cuda.Stream()), "<class 'torch.cuda.streams.Stream'>"),
+    "class of events": (lambda: torch.Event, "<class 'torch.Event'>"),
+    "generator": (lambda: torch.Generator("cuda"), "<torch._C.Generator object at 0x"),
+    "default generator": (lambda: torch.cuda.default_generators[0], "<torch._C.Generator object at 0x"),
+    "properties": (lambda: torch.cuda.get_device_properties(0), "_CudaDeviceProperties(name='NVIDIA H100"),
+    "type of a complex tensor": (lambda: on_gpu().cfloat().type(), "torch.cuda.ComplexFloatTensor"),
+    "type of a sparse tensor": (lambda: on_gpu().to_sparse().type(), "torch.cuda.sparse.FloatTensor"),
+    "type of a nested tensor": (
+        lambda: torch.nested.nested_tensor([on_gpu()], layout=torch.jagged).type(),
+        "torch.cuda.FloatTensor",
+    ),
+    "memory of a nested tensor": (
+        lambda: str(torch.nested.nested_tensor([on_gpu()], layout=torch.jagged).untyped_storage().device),
+        "cuda:0",
+    ),
+    "type of a masked tensor": (
+        lambda: torch.masked.masked_tensor(on_gpu(), on_gpu() > 0).type(),
+        "torch.cuda.FloatTensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_what_a_program_prints_of_a_gpu_begins_as_on_cuda(name: str) -> None:
+    make, expected = PRINTED[name]
+    with predict_syncs(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nested and masked tensors are prototypes
+        assert str(make()).startswith(expected)
+
+
+def test_a_stream_of_any_device_is_none_of_cuda_s_class_and_each_has_a_number() -> None:
+    with predict_syncs():
+        assert isinstance(torch.cuda.Stream(), torch.Stream)
+        assert not isinstance(torch.Stream("cuda"), torch.cuda.Stream)
+        assert torch.cuda.Stream().cuda_stream != torch.cuda.Stream().cuda_stream
+        assert torch.cuda.Stream() != torch.cuda.current_stream() == torch.cuda.default_stream()

@@ -19,12 +19,30 @@ _ARCHITECTURES: Final = {
 }
 
 
-def properties(_device: object = None) -> SimpleNamespace:
+class _Properties(SimpleNamespace):
+    """The properties of a GPU, which print as PyTorch prints them."""
+
+    def __repr__(self) -> str:
+        mib = 1 << 20
+        facts: dict[str, object] = {
+            "name": repr(self.name),
+            **{name: getattr(self, name) for name in ("major", "minor")},
+            "total_memory": f"{self.total_memory // mib}MB",
+            **{
+                name: getattr(self, name)
+                for name in ("multi_processor_count", "uuid", "pci_bus_id", "pci_device_id", "pci_domain_id")
+            },
+            "L2_cache_size": f"{self.L2_cache_size // mib}MB",
+        }
+        return f"_CudaDeviceProperties({', '.join(f'{name}={value}' for name, value in facts.items())})"
+
+
+def properties(_device: object = None) -> _Properties:
     """The result of `torch.cuda.get_device_properties` for the virtual GPU."""
     driver = machine.driver
     major, minor = driver.capability
     reserved = 1024 if driver.is_ampere else 0  # for each block, by the system
-    return SimpleNamespace(
+    return _Properties(
         name=driver.name, major=major, minor=minor, total_memory=driver.memory_bytes,
         multi_processor_count=driver.sms, warp_size=driver.warp, max_threads_per_multi_processor=driver.threads,
         regs_per_multiprocessor=65536, shared_memory_per_block=49152,

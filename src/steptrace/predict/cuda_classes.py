@@ -4,6 +4,7 @@ Streams and events only say when the host waits.
 """
 # ruff: noqa: D102 - the methods are those of `torch.cuda`
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -107,11 +108,13 @@ class AnyEvent:
     def from_ipc_handle(cls, device: object, handle: bytes) -> "AnyEvent":  # noqa: ARG003 - torch's own names
         return refuse("Event.from_ipc_handle")
 
+    def __repr__(self) -> str:
+        index = self.device.index if self._at is not None else -1  # it has a device from its first record on
+        return f"torch.Event device_type=cuda, device_index={index}, event_flag=0, event_id={self.event_id}"
+
 
 class Event(AnyEvent):
     """`torch.cuda.Event`, which takes no device."""
-
-    cuda_event = 0
 
     def __init__(
         self,
@@ -122,19 +125,30 @@ class Event(AnyEvent):
     ) -> None:
         super().__init__(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
+    @property
+    def cuda_event(self) -> int:
+        return 0 if self._at is None else id(self)
 
-class Stream:
-    """A CUDA stream. As a context it is the current one; the virtual device does everything at once."""
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Event {hex(self.cuda_event) if self.cuda_event else 'uninitialized'}>"
 
-    cuda_stream = 0
-    stream_id = 0
+
+#: The numbers of streams that programs make.
+_stream_numbers: Final = itertools.count(1)
+
+
+class AnyStream:
+    """`torch.Stream`. As a context it is the current one; the virtual device does everything at once."""
+
     device_type = _CUDA
 
-    def __init__(self, device: object = None, priority: int = 0, **_: Any) -> None:
+    def __init__(self, device: object = None, priority: int = 0, **of_another: Any) -> None:
         self.priority = priority
-        self._before: list[Stream] = []
+        self._before: list[AnyStream] = []
         self.device = cuda_device(device)
         self.device_index = self.device.index
+        #: A stream that exists is made again by its number.
+        self.stream_id: int = of_another["stream_id"] if "stream_id" in of_another else next(_stream_numbers)
 
     def wait_event(self, event: object) -> None:
         pass
@@ -142,14 +156,10 @@ class Stream:
     def wait_stream(self, stream: object) -> None:
         pass
 
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event()
+    def record_event(self, event: AnyEvent | None = None) -> AnyEvent:
+        event = event or AnyEvent()
         event.record(self)
         return event
-
-    @staticmethod
-    def priority_range() -> tuple[int, int]:
-        return 0, -5
 
     def query(self) -> bool:
         UNFINISHED.clear()  # the program asks again until the work is over
@@ -163,12 +173,9 @@ class Stream:
 
     @property
     def native_handle(self) -> int:
-        return self.cuda_stream
+        return self.stream_id
 
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.cuda_stream
-
-    def __enter__(self) -> "Stream":
+    def __enter__(self) -> "AnyStream":
         self._before.append(_current.stream)
         _current.stream = self
         return self
@@ -176,34 +183,57 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         _current.stream = self._before.pop()
 
+    def __repr__(self) -> str:
+        return f"torch.Stream device_type=cuda, device_index={self.device_index}, stream_id={self.stream_id}"
+
+
+class Stream(AnyStream):
+    """`torch.cuda.Stream`."""
+
+    @property
+    def cuda_stream(self) -> int:
+        return self.stream_id
+
+    def record_event(self, event: AnyEvent | None = None) -> AnyEvent:
+        return super().record_event(event or Event())
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return 0, -5
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.cuda_stream
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+
 
 class ExternalStream(Stream):
     """A stream that another library has made."""
 
     def __init__(self, stream_ptr: int, device: object = None, **_: Any) -> None:
-        super().__init__(device)
-        self.cuda_stream = stream_ptr
+        super().__init__(device, stream_id=stream_ptr)
 
 
-default_stream = Stream()
+default_stream = Stream(stream_id=0)
 
 
 class _CurrentStream(threading.local):
     """The stream that this thread has chosen."""
 
-    stream = default_stream
+    stream: AnyStream = default_stream
 
 
 _current = _CurrentStream()
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: Any = None) -> AnyStream:
     """`torch.cuda.current_stream`: the stream that the program has chosen, if it is one of this GPU."""
     stream = _current.stream
     return stream if device is None or cuda_device(device) == stream.device else default_stream
 
 
-def set_stream(stream: Stream | None) -> None:
+def set_stream(stream: AnyStream | None) -> None:
     """`torch.cuda.set_stream`; None changes nothing."""
     if stream is not None:
         _current.stream = stream
@@ -212,9 +242,9 @@ def set_stream(stream: Stream | None) -> None:
 class StreamContext:
     """`torch.cuda.StreamContext`: inside it a stream is the current one. All streams do everything at once."""
 
-    def __init__(self, stream: Stream | None) -> None:
+    def __init__(self, stream: AnyStream | None) -> None:
         self.stream = stream
-        self._before: list[Stream] = []
+        self._before: list[AnyStream] = []
 
     def __enter__(self) -> None:
         self._before.append(_current.stream)
@@ -439,3 +469,20 @@ def as_type(kind: Any) -> _LegacyType | None:
     if isinstance(kind, str) and kind.startswith("torch.cuda."):
         kind = TYPES.get(kind.removeprefix("torch.cuda."))
     return kind if isinstance(kind, _LegacyType) else None
+
+
+def _named(known: Any, *kinds: Any) -> None:
+    """Give classes the name of the class that they stand for: programs print and compare it."""
+    for kind in kinds:
+        kind.__module__ = known.__module__
+        kind.__name__ = known.__name__
+        kind.__qualname__ = known.__qualname__
+
+
+_named(torch.Event, AnyEvent)
+_named(torch.cuda.Event, Event)
+_named(torch.Stream, AnyStream)
+_named(torch.cuda.Stream, Stream)
+_named(torch.cuda.ExternalStream, ExternalStream)
+_named(torch.cuda.StreamContext, StreamContext)
+_named(torch.Generator, Generator, GpuGenerator, DefaultGenerator)

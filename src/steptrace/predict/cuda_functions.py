@@ -15,6 +15,7 @@ from steptrace.predict.backend import choose_device, device_count, device_index,
 from steptrace.predict.cuda_build import architectures, gencode, properties
 from steptrace.predict.cuda_classes import (
     AnyEvent,
+    AnyStream,
     Event,
     ExternalStream,
     Stream,
@@ -37,6 +38,10 @@ from steptrace.predict.cuda_memory import (
 )
 from steptrace.predict.graphs import CUDAGraph, pool_handle
 from steptrace.predict.memory import PINNED
+
+
+def _set_device(device: Any) -> None:
+    choose_device(device)
 
 
 class _RuntimeError(IntEnum):
@@ -83,7 +88,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "is_initialized": lambda: True,
     "device_count": device_count,
     "current_device": device_index,
-    "set_device": choose_device,
+    "set_device": _set_device,
     "_exchange_device": choose_device,  # called by `torch.cuda.device` and `device_of`
     "_maybe_exchange_device": choose_device,
     "get_device_name": lambda _device=None: machine.driver.name,
@@ -151,8 +156,8 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "current_accelerator": lambda check_available=False: torch.device("cuda"),  # noqa: ARG005
     "current_device_index": device_index,
     "current_device_idx": device_index,
-    "set_device_index": choose_device,
-    "set_device_idx": choose_device,
+    "set_device_index": _set_device,
+    "set_device_idx": _set_device,
     "device_index": torch.cuda.device,
     "empty_host_cache": lambda: None,
     "get_memory_info": CUDA["mem_get_info"],
@@ -161,7 +166,7 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
 }
 
 #: In `torch`: they take their device first.
-TORCH: dict[str, Callable[..., Any]] = {"Event": AnyEvent, "Stream": Stream}
+TORCH: dict[str, Callable[..., Any]] = {"Event": AnyEvent, "Stream": AnyStream}
 
 
 #: By the name of the module and of the function or class.

@@ -1,8 +1,8 @@
 """The functions of `torch.cuda` on memory during a prediction: the figures of the virtual GPUs' allocators."""
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from steptrace.predict.backend import device_count, index_of, machine
 from steptrace.predict.memory import allocator
@@ -23,6 +23,25 @@ def figure_of_allocator(attribute: str) -> Callable[..., int]:
     return lambda device=None: int(getattr(allocator(index_of(device)), attribute))
 
 
+#: The statistics of PyTorch's allocator: what is counted by pool and by kind of count, by kind of count, and alone.
+_OF_POOLS: Final = (
+    "allocation", "segment", "active", "inactive_split",
+    "allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes",
+)  # fmt: skip
+_OF_ALL: Final = ("oversize_allocations", "oversize_segments")
+_ALONE: Final = (
+    "max_split_size", "num_alloc_retries", "num_device_alloc", "num_device_free", "num_oom_rejections", "num_ooms",
+    "num_sync_all_streams",
+)  # fmt: skip
+_POOLS: Final = ("all", "large_pool", "small_pool")
+_COUNTS: Final = ("allocated", "current", "freed", "peak")
+_STATISTICS: Final = (
+    *(f"{name}.{pool}.{count}" for name in _OF_POOLS for pool in _POOLS for count in _COUNTS),
+    *(f"{name}.{count}" for name in _OF_ALL for count in _COUNTS),
+    *_ALONE,
+)
+
+
 def memory_stats(device: object = None) -> dict[str, int]:
     """The statistics of a GPU's allocator, by their names; those that are not followed are 0."""
     memory = allocator(index_of(device))
@@ -31,27 +50,24 @@ def memory_stats(device: object = None) -> dict[str, int]:
         "reserved": (memory.reserved, memory.program_reserved_peak),
     }
     figures["active"] = figures["requested"] = figures["allocated"]
-    return defaultdict(
-        int,
-        {
-            f"{name}_bytes.all.{key}": value
-            for name, pair in figures.items()
-            for key, value in zip(("current", "peak"), pair, strict=True)
-        },
-    )
+    known = {
+        f"{name}_bytes.all.{count}": value
+        for name, pair in figures.items()
+        for count, value in zip(("current", "peak"), pair, strict=True)
+    }
+    return OrderedDict(sorted({**dict.fromkeys(_STATISTICS, 0), **known}.items()))
 
 
 def nested_memory_stats(device: object = None) -> dict[str, Any]:
     """The same as dictionaries within dictionaries."""
-
-    def nested() -> dict[str, Any]:
-        return defaultdict(nested)
-
-    stats = nested()
+    nested: dict[str, Any] = {}
     for name, value in memory_stats(device).items():
-        kind, pool, key = name.split(".")
-        stats[kind][pool][key] = value
-    return stats
+        *outer, last = name.split(".")
+        inner = nested
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return nested
 
 
 def reset_peaks(device: object = None) -> None:

@@ -13,7 +13,7 @@ from steptrace.predict.operators import overload_of
 from steptrace.predict.pytorch import aten
 from steptrace.predict.storages import VirtualStorage, host_waits, on_device
 from steptrace.predict.syncs import Syncs
-from steptrace.predict.tensor import MAKE_WRAPPER, VirtualTensor, is_virtual
+from steptrace.predict.tensor import MAKE_WRAPPER, VirtualTensor, is_virtual, legacy_type
 from steptrace.torch_names import private
 
 _Storage: Any = private("torch.storage._StorageBase")
@@ -31,6 +31,8 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     dlpack: Any = torch.utils.dlpack
     as_subclass: Any = Tensor.as_subclass
     reduce: Any = private("torch.Tensor._reduce_ex_internal")
+    type_to: Any = Tensor.type
+    storage_of: Any = Tensor.untyped_storage
 
     def pin_memory(self: Tensor, _device: object = None) -> Tensor:
         return self if self in PINNED else PINNED.add(self.clone())
@@ -82,7 +84,19 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
             return new_storage(cls, *args, **named, **({} if device is None else {"device": device}))
         return on_device(new_storage(torch.UntypedStorage, *args, **named), index_of(device))
 
+    def type_of(self: Tensor, dtype: Any = None, *args: Any, **named: Any) -> Any:
+        """The name of a tensor's type, also of one that holds tensors of the device; or the tensor in another type."""
+        return legacy_type(self) if dtype is None else type_to(self, dtype, *args, **named)
+
+    def untyped_storage(self: Tensor) -> Any:
+        """A tensor's memory, also of one that holds tensors of the device."""
+        storage: Any = storage_of(self)
+        on_gpu = storage.device.type == backend.DEVICE_TYPE
+        return on_device(storage, storage.device.index) if on_gpu else storage
+
     return {
+        (Tensor, "type"): type_of,
+        (Tensor, "untyped_storage"): untyped_storage,
         (torch.UntypedStorage, "__new__"): staticmethod(new),
         (torch.UntypedStorage, "copy_"): copied,
         **({} if to is None else {(_Storage, "to"): moved}),

@@ -17,7 +17,7 @@ from steptrace.foreign_messages import TORCH_CANNOT_SWAP
 from steptrace.predict.backend import Replacements, device
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.pytorch import TensorBase, functions_off, replacing
-from steptrace.predict.tensor import is_virtual, known_class
+from steptrace.predict.tensor import into_class, is_virtual, known_class
 from steptrace.torch_names import private
 
 pytree: Any = private("torch.utils._pytree")
@@ -129,9 +129,9 @@ def _new(new: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a parameter of a tensor, also of one of the virtual device, or of a class of the program."""
 
     def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002, N807 - torch's
-        if cls is not nn.Parameter and is_virtual(data) and known_class(data) in (Tensor, nn.Parameter):
-            make: Any = private("torch.Tensor._make_subclass")
-            return make(cls, data, requires_grad)
+        if is_virtual(data) and not data.is_nested and known_class(data) in (Tensor, nn.Parameter):
+            with functions_off():
+                return into_class(data.detach(), cls).requires_grad_(requires_grad)
         return new(cls, data, requires_grad)
 
     return __new__
@@ -144,8 +144,8 @@ def _making(make: Callable[..., Tensor]) -> Callable[..., Any]:
         is_lazy = issubclass(cls, _LAZY) and is_virtual(data)
         if is_virtual(data) and not is_lazy:
             with functions_off():
-                view = data.detach().as_subclass(cls)
-                return view.requires_grad_(bool(args[0] if args else kwargs.get("require_grad", False)))
+                needs_gradient = bool(args[0] if args else kwargs.get("require_grad", False))
+                return into_class(data.detach(), cls).requires_grad_(needs_gradient)
         parameter: Any = make(cls, torch.empty_like(data, device="cpu") if is_lazy else data, *args, **kwargs)
         if is_lazy:
             parameter._device = data.device

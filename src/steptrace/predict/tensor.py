@@ -18,7 +18,7 @@ from steptrace.predict.storages import on_device, zeros_in_place_of
 from steptrace.predict.syncs import Syncs
 from steptrace.torch_names import private
 
-#: Names of types in legacy types' names.
+#: Types of tensors by their names in `torch.cuda`.
 CUDA_TYPE_NAMES = {
     torch.float64: "Double",
     torch.float32: "Float",
@@ -40,6 +40,7 @@ MAKE_WRAPPER: Any = private("torch.Tensor._make_wrapper_subclass")
 _SET_CONJ: Any = private("torch._C._set_conj")
 _SET_NEG: Any = private("torch._C._set_neg")
 _REPR: Any = Tensor.__repr__
+_TYPE: Any = TensorBase.type
 #: The attributes of a tensor of the device that are not the program's.
 _OURS: Final = ("_inner", "gpu")
 #: The sizes of the parts of a nested tensor, a row for each part.
@@ -122,9 +123,7 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
 
     def type(self, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The type's name, or the tensor in another type."""
-        if dtype is None:
-            return f"torch.cuda.{CUDA_TYPE_NAMES.get(self.dtype, '')}Tensor"
-        return super().type(dtype, *args, **kwargs)
+        return legacy_type(self) if dtype is None else super().type(dtype, *args, **kwargs)
 
     def to_dense(self, dtype: Any = None, *, masked_grad: Any = None) -> Tensor:
         """The same values with zeros between them; C++ takes compressed sparse tensors for dense ones."""
@@ -135,20 +134,7 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
     def as_subclass(self, cls: Any) -> Any:
         """A view of a class of the program's that is on the device, too. C++ would make a tensor of it that is not."""
         with functions_off():
-            view: Any = aten("alias")(self)
-        if (kind := _class_on_device(cls)) is not _PlainTensor:
-            inner = view._inner
-            gpu = view.gpu
-            view.__dict__.clear()
-            try:
-                view.__class__ = kind
-            except TypeError:  # a class with slots of its own has another layout
-                raise cannot_follow(
-                    "`as_subclass()` of a tensor on the GPU, to a class with `__slots__`", "call it on the CPU"
-                ) from None
-            view._inner = inner
-            view.gpu = gpu
-        return view
+            return into_class(aten("alias")(self), cls)
 
     def data_ptr(self) -> int:
         """The address of the values on the CPU."""
@@ -175,10 +161,9 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         # PyTorch writes "tensor(...)" for exactly its own two classes, and the name of the class for any other.
-        text = _REPR(self, tensor_contents=tensor_contents)
-        if getattr(self, "_is_param", False):
-            return f"Parameter containing:\n{_as_plain(text.removeprefix('Parameter(')[:-1])}"
-        return _as_plain(text)
+        if type(self) is _Parameter:
+            return f"Parameter containing:\n{self.detach().requires_grad_(self.requires_grad)!r}"
+        return _as_plain(_REPR(self, tensor_contents=tensor_contents))
 
     # Reading values
 
@@ -213,9 +198,9 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
         values = values.requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             values = torch.nn.Parameter(values, self.requires_grad)
-        if (kind := type(self).stands_for) is not Tensor:
+        if (kind := type(self).stands_for) not in (Tensor, torch.nn.Parameter):
             values = values.as_subclass(kind)
-            values.__dict__.update(attributes_of_program(self))
+        values.__dict__.update(attributes_of_program(self))
         return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     # Writing values
@@ -239,6 +224,43 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
         return memo[id(self)]  # type: ignore[no-any-return]
 
 
+def into_class(fresh: Any, cls: Any) -> Any:
+    """Give a tensor of the device, which nothing else holds yet, a class of PyTorch's or of the program's.
+
+    Raises:
+        CannotFollowError: the class has slots, and so another layout.
+    """
+    kind = _class_on_device(cls)
+    if kind in (_PlainTensor, _Parameter):
+        fresh.__class__ = kind
+        return fresh
+    inner, gpu = fresh._inner, fresh.gpu
+    fresh.__dict__.clear()
+    try:
+        fresh.__class__ = kind
+    except TypeError:
+        raise cannot_follow(
+            "`as_subclass()` of a tensor on the GPU, to a class with `__slots__`", "call it on the CPU"
+        ) from None
+    fresh._inner = inner
+    fresh.gpu = gpu
+    return fresh
+
+
+def legacy_type(tensor: Tensor) -> str:
+    """The name of a tensor's legacy type, `torch.cuda.FloatTensor` for one of the device.
+
+    Raises:
+        RuntimeError: a compressed sparse tensor has no such type. The message is PyTorch's.
+    """
+    layout = tensor.layout
+    if is_virtual(tensor) and layout not in (torch.strided, torch.sparse_coo):
+        raise RuntimeError("Unimplemented backend SparseCsrCUDA")
+    with functions_off():
+        name: str = _TYPE(tensor)
+    return name.replace(f"torch.{backend.DEVICE_TYPE}.", "torch.cuda.")
+
+
 def attributes_of_program(tensor: Tensor) -> dict[str, Any]:
     """The attributes that the program has given a tensor."""
     return {name: value for name, value in tensor.__dict__.items() if name not in _OURS}
@@ -258,8 +280,8 @@ def _class_on_device(kind: Any) -> Any:
     """
     if issubclass(kind, VirtualTensor):
         return kind
-    if kind is Tensor:
-        return _PlainTensor
+    if kind in (Tensor, torch.nn.Parameter):
+        return _PlainTensor if kind is Tensor else _Parameter
     metaclass: Any = StandsFor
     if not issubclass(StandsFor, type(kind)):
         metaclass = type(type(kind).__name__, (StandsFor, type(kind)), {})
@@ -295,6 +317,34 @@ class _PlainTensor(VirtualTensor):  # type: ignore[metaclass]
 
     if _NO_FUNCTION is not None:
         __torch_function__ = _NO_FUNCTION
+
+    @staticmethod
+    def __new__(_cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """A tensor as `torch.Tensor` makes it: a program that calls `type(x)` means that class."""
+        return Tensor(*args, **kwargs)
+
+
+class _ParameterStandsFor(StandsFor, type(torch.nn.Parameter)):  # type: ignore[misc]
+    """The metaclass of parameters of the device."""
+
+
+pickle_as_known(_ParameterStandsFor)
+
+
+class _Parameter(_PlainTensor, torch.nn.Parameter, metaclass=_ParameterStandsFor):
+    """A parameter of the device. As `torch.nn.Parameter` has it, a copy has neither gradient nor attributes."""
+
+    stands_for: ClassVar[Any] = torch.nn.Parameter
+
+    @staticmethod
+    def __new__(_cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """A parameter: a program that calls `type(parameter)` means `torch.nn.Parameter`."""
+        return torch.nn.Parameter(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if id(self) not in memo:
+            memo[id(self)] = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
+        return memo[id(self)]  # type: ignore[no-any-return]
 
 
 class _NestedTensor(_PlainTensor):
@@ -347,6 +397,8 @@ SET_DATA: Any = getattr(TensorBase, "data").__set__  # noqa: B009 - a property o
 _PlainTensor.__name__ = Tensor.__name__
 _PlainTensor.__qualname__ = Tensor.__name__
 _PlainTensor.__module__ = Tensor.__module__
+_Parameter.__name__ = _Parameter.__qualname__ = torch.nn.Parameter.__name__
+_Parameter.__module__ = torch.nn.Parameter.__module__
 
 
 def _as_plain(text: str) -> str:
