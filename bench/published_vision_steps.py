@@ -9,9 +9,10 @@ All were measured in float32 on a V100 (SXM2), by cuDNN's quickest algorithms. N
 - pytorch/vision (docs/source/models.rst, pull request 937; PyTorch 1.1): detectors with a ResNet-50 and a pyramid of
   features, two images on each of eight GPUs, and the most memory. Models are torchvision's. Most images of COCO have
   640 x 480 pixels, which become 1066 x 800; the largest become 1333 x 800, and these set the memory.
-- facebookresearch/detectron2 (MODEL_ZOO.md at commit 02478d2e; PyTorch 1.3): the same detectors and RetinaNet with
-  ResNets, two images on each of eight GPUs, and the most memory. Models are torchvision's, with frozen batch norms of
-  one operator as in detectron2. The short side of its images is 640 to 800 pixels, on average 720.
+- facebookresearch/detectron2 (MODEL_ZOO.md at commit 02478d2e; PyTorch 1.3): Faster R-CNN and RetinaNet with ResNets,
+  two images on each of eight GPUs, and the most memory. Models are torchvision's. The short side of its images is 640
+  to 800 pixels, on average 720. Detectors of masks and points are left out: how many boxes their heads get follows
+  from values that the virtual GPU does not have.
 - open-mmlab/mmsegmentation (configs/fcn/README.md at commit 02e04cc2): FCN with dilated ResNets. Inference of one image
   of 1024 x 2048 pixels, and the most memory of training with two images of 512 x 1024. Models are written here.
 
@@ -101,9 +102,8 @@ DETECTORS: Final[Mapping[str, tuple[float, float]]] = {
 }  # fmt: skip
 #: The same of detectron2, by network and depth of the ResNet.
 DETECTRON2: Final[Mapping[str, tuple[float, float]]] = {
-    "fasterrcnn_50": (0.210, 3.0), "fasterrcnn_101": (0.286, 4.1), "maskrcnn_50": (0.261, 3.4),
-    "maskrcnn_101": (0.340, 4.6), "retinanet_50": (0.200, 3.9), "retinanet_101": (0.280, 5.1),
-    "keypointrcnn_50": (0.315, 5.0), "keypointrcnn_101": (0.390, 6.1),
+    "fasterrcnn_50": (0.210, 3.0), "fasterrcnn_101": (0.286, 4.1), "retinanet_50": (0.200, 3.9),
+    "retinanet_101": (0.280, 5.1),
 }  # fmt: skip
 #: By network: images per second, and GiB of training. `b`: one convolution of 7 x 7 first, where others have three.
 FCN: Final[Mapping[str, tuple[float, float]]] = {
@@ -225,19 +225,6 @@ class Swish(nn.Module):
         return x * torch.sigmoid(x)
 
 
-class FrozenNorm(nn.Module):
-    """A frozen batch norm as detectron2 has it: one operator, which keeps its input for the backward pass."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        for name in ("weight", "bias", "mean", "var"):
-            self.register_buffer(name, torch.ones(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map any shape to the same one."""
-        return nn.functional.batch_norm(x, self.mean, self.var, self.weight, self.bias, training=False)
-
-
 def detector(network: str) -> nn.Module:
     """A detector whose batch norms and first layers are frozen."""
     from torchvision.models import detection, resnet50, resnet101
@@ -246,9 +233,7 @@ def detector(network: str) -> nn.Module:
     from torchvision.ops.misc import FrozenBatchNorm2d
 
     kind, _, depth = network.partition("_")
-    resnet = (resnet101 if depth == "101" else resnet50)(
-        weights=None, norm_layer=FrozenNorm if depth else FrozenBatchNorm2d
-    )
+    resnet = (resnet101 if depth == "101" else resnet50)(weights=None, norm_layer=FrozenBatchNorm2d)
     if kind == "retinanet":
         more = LastLevelP6P7(2048, 256)
         return detection.RetinaNet(

@@ -560,6 +560,7 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._inductor.fx_passes.joint_graph.UniformValueConstantFolder._add_peephole_patterns",
         "torch._inductor.fx_passes.post_grad.lazy_init",
         "torch._dynamo.device_interface.CudaInterface",
+        "torch._guards.TracingContext",
         "torch._C._AutoDispatchBelowAutograd",
         "torch._ops.OperatorBase",
         area="compile",

@@ -75,10 +75,10 @@ def job() -> Iterator[None]:
             dist.destroy_process_group()
 
 
-def second_step(syncs, model: nn.Module) -> Prediction:
+def second_step(syncs, model: nn.Module, width: int = 16) -> Prediction:
     for _ in range(2):
         syncs.reset()
-        model(torch.ones(8, 16, device="cuda")).sum().backward()
+        model(torch.ones(8, width, device="cuda")).sum().backward()
     return Prediction.so_far(syncs)
 
 
@@ -125,6 +125,19 @@ def test_the_module_in_distributed_data_parallel_is_what_is_compiled(job, compil
     sent = [place for place in prediction.compiled.queue if place >= 0 and "allreduce" in operators[place].name]
     assert sent
     assert all(prediction.compiled.queue.index(place) > backward for place in sent)
+
+
+@pytest.mark.parametrize("compiles_outside", [True, False], ids=["compile(DDP)", "DDP(compile)"])
+def test_each_bucket_s_part_of_a_graph_keeps_its_kernels(job, compiles_outside):
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(12))).cuda()  # 50 MB: several buckets
+    if compiles_outside:
+        model = torch.compile(nn.parallel.DistributedDataParallel(model, device_ids=[0]))
+    else:
+        model = nn.parallel.DistributedDataParallel(torch.compile(model), device_ids=[0])
+    (code,) = second_step(job, model, 1024).compiled.codes
+    assert (code.graphs, code.unlowered) == (1, None)
+    assert sum("addmm" in call.name for call in code.kernels.forward) == 12
+    assert sum("mm" in call.name for call in code.kernels.backward) == 23
 
 
 def per_block(model: nn.Sequential) -> nn.Module:

@@ -75,18 +75,25 @@ class GraphCompiler:
         self.positions: dict[int, Any] = {}
         #: The fake tensors, by the identity of the program's.
         self.fakes: Mapping[int, Tensor] = {}
-        #: How many graphs there are, and passes with kernels of each kind, at the end of the latest function.
-        self._before = 0, 0, 0
+        #: How many graphs there are, passes with kernels of each kind, and kept bytes, at the latest function's end.
+        self._before = 0, 0, 0, 0
+        #: Dynamo's context while it follows a function. It is another one where Dynamo begins anew.
+        self._context: object = None
 
     def compile(self, graph: Any, inputs: Sequence[Any]) -> Any:
         """Note the kernels of a graph; called by Dynamo, which gets something that runs as the graph would."""
         notes = self._notes
-        graphs, forward, backward = self._before
-        if notes.graphs > graphs:
+        graphs, forward, backward, kept_bytes = self._before
+        context = private("torch._guards.TracingContext").try_get()
+        is_part = notes.graphs > graphs and context is self._context
+        self._context = context
+        if notes.graphs > graphs and not is_part:
             # Dynamo has begun anew with a function, for example because a number turned out to be constant.
             notes.graphs = graphs
+            notes.kept_bytes = kept_bytes
             del notes.forward[forward:], notes.backward[backward:]
-        notes.graphs += 1
+        if not is_part:  # DistributedDataParallel has a graph compiled in parts, one for each bucket of gradients
+            notes.graphs += 1
         for node in graph.graph.nodes:
             if node.op == "call_function" and node.target is _ATTENTION:
                 node.target = attention.of_fakes
@@ -134,11 +141,12 @@ class GraphCompiler:
         notes = self._notes
         before = self._before
         graphs = notes.graphs - before[0]
-        self._before = notes.graphs, len(notes.forward), len(notes.backward)
+        self._before = notes.graphs, len(notes.forward), len(notes.backward), notes.kept_bytes
         if code.co_filename.startswith(OURS):  # it does not belong to the program
             notes.graphs = before[0]
             del notes.forward[before[1] :]
-            self._before = before[0], before[1], len(notes.backward)
+            notes.kept_bytes = before[3]
+            self._before = before[0], before[1], len(notes.backward), notes.kept_bytes
             return
         stands_for = {id(fake): identity for identity, fake in self.fakes.items()}
         if code is self._target:
