@@ -236,6 +236,11 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._C._EnableTorchFunction",
     ),
     *_rows(
+        "a Triton kernel within `wrap_triton` is launched as any other",
+        "a launch of such a kernel outside of a trace fails",
+        "torch._library.triton.is_wrap_triton_enabled",
+    ),
+    *_rows(
         "gradients on the host are left out where tensors have no values",
         "programs that trace with fake tensors may fail",
         "torch._subclasses.FakeTensor",

@@ -17,6 +17,7 @@ from torch import Tensor
 from steptrace.predict import uncomputed
 from steptrace.predict.backend import Replacements
 from steptrace.predict.limit import cannot_follow
+from steptrace.predict.pytorch import replacing
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import is_virtual
 
@@ -31,7 +32,6 @@ def replacements() -> Replacements:
         jit: Any = importlib.import_module("triton.runtime.jit")
         autotuner: Any = importlib.import_module("triton.runtime.autotuner")
         config: Any = importlib.import_module("triton.runtime.driver").driver
-        wrapping: Any = importlib.import_module("torch._library.triton")
     except ImportError:
         return {}
     return {
@@ -39,7 +39,7 @@ def replacements() -> Replacements:
         (autotuner.Autotuner, "_bench"): lambda *_args, **_kwargs: (1.0, 1.0, 1.0),
         (config, "_active"): _Driver(),
         # Outside of a trace, a kernel within `wrap_triton` is launched as any other.
-        (wrapping, "is_wrap_triton_enabled"): lambda: False,
+        **replacing("torch._library.triton.is_wrap_triton_enabled", lambda _: lambda: False),
     }
 
 
