@@ -5,7 +5,7 @@ without steps, the GPU was not measured.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -76,32 +76,15 @@ def recorded_steps(  # noqa: PLR0913 - the columns that it compares
     broken = empty | unfinished
     if empty.any():
         broken |= _cut_off(~empty, events)
-    kept = slice(0, len(steps))
-    whole = not lost.any()
     calls_whole = bool(alone.sum() <= LOST_SHARE * len(alone))
-    if len(steps) and calls_whole and waits.uncounted.any():
-        # Steps before or after the loss have all of their waits.
-        unwaited = _by_step(waits.ts[waits.uncounted], steps) > 0
-        if place_of(waits.uncounted) not in ("all", "scattered") and not (broken | unwaited).all():
-            broken |= unwaited
     if len(steps):
-        found = False
-        # Where calls are missing here and there, those that wait may be missing in any step.
-        if not calls_whole and place_of(alone) != "scattered":
-            in_steps = alone_step[alone]
-            unlaunched = np.bincount(in_steps[in_steps >= 0], minlength=len(steps))
-            called = _by_step(calls["ts"], steps)
-            of_step = np.bincount(call_step[launches & (call_step >= 0)], minlength=len(steps))
-            uncalled = broken | (unlaunched > LOST_SHARE * (of_step + unlaunched))
-            uncalled |= _cut_off(~uncalled, called)
-            kept, found = _complete_steps(gaps, call_step, lost, launches, uncalled)
-            calls_whole = found
-            whole = found
-        if not found:  # figures of the GPU do not need the calls
-            kept, complete = _complete_steps(gaps, call_step, lost, launches, broken)
-            whole = complete or not lost.any()
-    elif len(gpu["ts"]) and lost.any():
-        whole = _span_is_complete(calls["ts"], lost, launches)
+        if calls_whole and waits.uncounted.any():
+            broken |= _without_waits(waits, steps, broken)
+        losses = _Losses(lost, launches, alone, alone_step, gaps, broken)
+        kept, whole, calls_whole = _kept_steps(steps, calls, call_step, losses, calls_whole=calls_whole)
+    else:
+        kept = slice(0, 0)
+        whole = not lost.any() or (len(gpu["ts"]) > 0 and _span_is_complete(calls["ts"], lost, launches))
     left_out = pd.concat([steps.iloc[: kept.start], steps.iloc[kept.stop :]])
     steps_out = tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy())
     counts = ~_in_any(waits.ts, steps_out)
@@ -119,6 +102,65 @@ def recorded_steps(  # noqa: PLR0913 - the columns that it compares
         waits_whole=bool((waits.uncounted & counts).sum() <= LOST_SHARE * counts.sum()),
         no_wait=no_wait,
     )
+
+
+class _Losses(NamedTuple):
+    """What the profiler has lost in a trace with steps.
+
+    Attributes:
+        lost: a mask of the calls whose work, or a part of it, is missing.
+        launches: a mask of the calls that put work on a GPU.
+        alone: a mask of the GPU's activities whose call is missing.
+        alone_step: the step of each such activity, -1 without one.
+        gaps: a mask of the steps before which others are missing.
+        broken: a mask of the steps that lack other records.
+    """
+
+    lost: Mask
+    launches: Mask
+    alone: Mask
+    alone_step: Ints
+    gaps: Mask
+    broken: Mask
+
+
+def _kept_steps(
+    steps: pd.DataFrame, calls: Columns, call_step: Ints, losses: _Losses, *, calls_whole: bool
+) -> tuple[slice, bool, bool]:
+    """The steps to keep, whether the GPU's figures can be computed, and whether those of the host's calls can.
+
+    Args:
+        steps: the steps, in order of time; at least one.
+        calls: the calls into the runtime.
+        call_step: the step of each call, -1 outside.
+        losses: what is missing.
+        calls_whole: whether hardly any call is missing in the whole trace.
+    """
+    lost, launches, alone, alone_step, gaps, broken = losses
+    # If calls are missing here and there, those that wait may be missing in any step.
+    if not calls_whole and place_of(alone) != "scattered":
+        in_steps = alone_step[alone]
+        unlaunched = np.bincount(in_steps[in_steps >= 0], minlength=len(steps))
+        launched = np.bincount(call_step[launches & (call_step >= 0)], minlength=len(steps))
+        uncalled = broken | (unlaunched > LOST_SHARE * (launched + unlaunched))
+        uncalled |= _cut_off(~uncalled, _by_step(calls["ts"], steps))
+        kept, are_complete = _complete_steps(gaps, call_step, lost, launches, uncalled)
+        if are_complete:
+            return kept, True, True
+    # The GPU's figures do not need the calls.
+    kept, are_complete = _complete_steps(gaps, call_step, lost, launches, broken)
+    return kept, are_complete or not lost.any(), calls_whole
+
+
+def _without_waits(waits: Waits, steps: pd.DataFrame, broken: Mask) -> Mask:
+    """A mask of the steps whose waits are missing; of none if the loss has no place, or if no step would be left.
+
+    Steps before or after the loss have all of their waits.
+    """
+    unwaited = _by_step(waits.ts[waits.uncounted], steps) > 0
+    if place_of(waits.uncounted) in ("all", "scattered") or (broken | unwaited).all():
+        return np.zeros(len(steps), dtype=bool)
+    return unwaited
 
 
 def _by_step(times: Ints, steps: pd.DataFrame) -> Ints:
