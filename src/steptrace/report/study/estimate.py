@@ -37,6 +37,8 @@ _AGAINST: Final = "Against the baseline"
 #: Classes of kernels that are listed, those with most of the GPU's work.
 _CLASSES: Final = 12
 _NOTE: Final = Html('{}<span class="note">{}</span>')
+#: A variant and its estimate for one GPU, by the name of the variant.
+_Pairs = Mapping[str, tuple[VariantResult, Estimate]]
 
 
 def estimate(study: Comparison) -> Html:
@@ -135,72 +137,71 @@ def _estimates_table(study: Comparison, gpu: str, measured: _Ratios | None) -> t
         for variant in study.variants
         if (estimate := estimate_of(variant, gpu)) is not None
     }
-
-    def figure(
-        heading: str, value_of: Callable[[VariantResult, Estimate], str | float | None], look: str = "", **more: str
-    ) -> Figure:
-        return Figure(
-            heading, {name: value_of(*pair) for name, pair in estimates.items()}, look=look, absent="", **more
-        )
-
-    def beside(estimated: str | float | None, value: float | None, words: Callable[[float], str]) -> str | float | None:
-        """The estimated figure, with the measured one below it."""
-        if measured is None or estimated is None or value is None:
-            return estimated
-        return _NOTE.format(
-            estimated if isinstance(estimated, str) else fmt.count(estimated), f"measured: {words(value)}"
-        )
-
+    figures = _drawn(estimates) if measured is None else _beside_step_times(study, estimates, measured)
+    figures += _columns(study, estimates, is_measured=measured is not None)
     # Below the first screen, in a fold, there is room for it.
-    has_room = measured is not None or not _with_work(study, gpu)
-    batches = sorted(
-        {estimate.batch for variant in study.variants for estimate in variant.estimates if estimate.batch is not None}
-    )
-    batch = f", batch {batches[0]}" if len(batches) == 1 else ""
-    figures = [
-        figure("Syncs per step", _syncs, "num", label="Syncs"),
-        figure(
-            "Launches",
-            lambda variant, estimate: beside(estimate.launches, _launches(variant), fmt.count),
-            label="Launches",
-        ),
-        figure(
-            "Peak memory",
-            lambda variant, estimate: beside(
-                memory_words(estimate, says_it_fits=False), variant.peak_allocated_bytes, fmt.size_bytes
-            ),
-            "more",
-            label="Peak memory",
-        ),
-        figure(f"Estimated step{batch}", lambda _, estimate: _step(estimate, batch), "more", label="Step"),
-        figure(
-            "GPU busy",
-            lambda variant, estimate: beside(
-                busy_words(estimate) if estimate.gpu_busy_pct else None, variant.gpu_busy_pct, fmt.percent
-            ),
-            "more",
-            label="Busy",
-        ),
-        figure("Limited by", lambda _, estimate: _limit(estimate, more=measured is not None), "more", label="Limit"),
-        *_of_compiled_code({name: estimate for name, (_, estimate) in estimates.items()} if has_room else {}),
-    ]
-    if measured is None:
-        figures[:0] = _drawn(estimates)
-    else:
-        ratios = {name: " to ".join(map(fmt.ratio, ends)) for name, ends in measured.items()}
-        figures[:0] = [
-            Figure("Step time", study.step_times_ms, "ms"),
-            Figure("Measured / estimated", ratios, absent=""),
-            figure(
-                _AGAINST,
-                lambda _, estimate: None if estimate.difference is None else difference_words(estimate.difference),
-                label=_AGAINST,
-            ),
-        ]
+    if measured is not None or not _with_work(study, gpu):
+        figures += _of_compiled_code({name: estimate for name, (_, estimate) in estimates.items()})
     missing = [(variant.name, estimate) for variant, estimate in estimates.values() if estimate.step_ms is None]
     reasons = [f"`{name}`: {reason_words(estimate)}" for name, estimate in missing]
     rows = {name: breakable(name) for name in estimates}
     return figures_table("Variant", rows, figures, look="result" if measured is None else ""), reasons
+
+
+def _beside_step_times(study: Comparison, estimates: _Pairs, measured: _Ratios) -> list[Figure]:
+    """The columns on the measured step times, and what the estimates say of the same difference."""
+    ratios = {name: " to ".join(map(fmt.ratio, ends)) for name, ends in measured.items()}
+    differences = {name: estimate.difference for name, (_, estimate) in estimates.items()}
+    words = {name: None if pair is None else difference_words(pair) for name, pair in differences.items()}
+    return [
+        Figure("Step time", study.step_times_ms, "ms"),
+        Figure("Measured / estimated", ratios, absent=""),
+        Figure(_AGAINST, words, absent="", label=_AGAINST),
+    ]
+
+
+def _columns(study: Comparison, estimates: _Pairs, *, is_measured: bool) -> list[Figure]:
+    """The columns of the table without those on the step time; if the GPU was measured, with the measured figures."""
+
+    def figure(
+        heading: str, value_of: Callable[[VariantResult, Estimate], str | float | None], label: str, look: str = "more"
+    ) -> Figure:
+        values = {name: value_of(*pair) for name, pair in estimates.items()}
+        return Figure(heading, values, look=look, absent="", label=label)
+
+    def launches(variant: VariantResult, estimate: Estimate) -> str | float | None:
+        return _with_measured(estimate.launches, _launches(variant) if is_measured else None, fmt.count)
+
+    def peak(variant: VariantResult, estimate: Estimate) -> str | float | None:
+        estimated = memory_words(estimate, says_it_fits=False)
+        return _with_measured(estimated, variant.peak_allocated_bytes if is_measured else None, fmt.size_bytes)
+
+    def busy(variant: VariantResult, estimate: Estimate) -> str | float | None:
+        estimated = busy_words(estimate) if estimate.gpu_busy_pct else None
+        return _with_measured(estimated, variant.gpu_busy_pct if is_measured else None, fmt.percent)
+
+    batches = sorted(
+        {estimate.batch for variant in study.variants for estimate in variant.estimates if estimate.batch is not None}
+    )
+    batch = f", batch {batches[0]}" if len(batches) == 1 else ""
+    return [
+        figure("Syncs per step", _syncs, "Syncs", "num"),
+        figure("Launches", launches, "Launches", ""),
+        figure("Peak memory", peak, "Peak memory"),
+        figure(f"Estimated step{batch}", lambda _, estimate: _step(estimate, batch), "Step"),
+        figure("GPU busy", busy, "Busy"),
+        figure("Limited by", lambda _, estimate: _limit(estimate, more=is_measured), "Limit"),
+    ]
+
+
+def _with_measured(
+    estimated: str | float | None, measured: float | None, words: Callable[[float], str]
+) -> str | float | None:
+    """An estimated figure, with the measured one below it if both are known."""
+    if estimated is None or measured is None:
+        return estimated
+    shown = estimated if isinstance(estimated, str) else fmt.count(estimated)
+    return _NOTE.format(shown, f"measured: {words(measured)}")
 
 
 def _with_work(study: Comparison, gpu: str) -> dict[str, Estimate]:
@@ -217,7 +218,7 @@ def _of_compiled_code(estimates: Mapping[str, Estimate]) -> list[Figure]:
     return [Figure("With torch.compile, against without", found, look="more", absent="")] if found else []
 
 
-def _drawn(estimates: Mapping[str, tuple[VariantResult, Estimate]]) -> list[Figure]:
+def _drawn(estimates: _Pairs) -> list[Figure]:
     """What each variant saves against its baseline, in words and as a range; without such pairs the steps' bands."""
     pairs = {name: estimate.difference for name, (_, estimate) in estimates.items() if estimate.difference is not None}
     if pairs:
