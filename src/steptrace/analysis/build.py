@@ -193,8 +193,8 @@ def _notes(
 ) -> tuple[Note, ...]:
     """What to read with care in a set of traces.
 
-    These are those that cannot be read, that the limit left out, ranks that several are of, and ranks that were not
-    read, if they communicate.
+    They name the traces that cannot be read and those that the limit left out. They name ranks with more than one
+    trace, and ranks that communicate and were not read.
     """
     notes = [note("trace_not_read", file=path_text(path), reason=error.what) for path, error in damaged.items()]
     if left_out:

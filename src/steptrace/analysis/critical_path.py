@@ -18,8 +18,8 @@ The share of a class is its part of the path, not the possible saving: without i
 
 Four modules prepare the path. `critical_path_waits` says what GPU work and syncs wait for. `critical_path_steps` says
 which steps and threads count. `critical_path_nodes` makes the instants of the steps. `critical_path_edges` says which
-of them had to wait for which. Of all nodes that a node had to wait for, the last one counts. Of several at one instant,
-GPU work comes before launches, and launches before the host.
+of them had to wait for which. If a node had to wait for several nodes, the last one counts. If these are at one
+instant, GPU work comes before launches, and launches before the host.
 
 A host thread continues after its previous instant. If a training thread (the autograd engine's) was busy while the
 steps' own thread recorded nothing, it worked for that thread: its burst starts when the steps' thread hands over, and

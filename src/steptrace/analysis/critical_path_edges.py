@@ -61,9 +61,9 @@ class LastWaits:
 def latest(nodes: Nodes, groups: Iterable[Edges]) -> LastWaits:
     """The edge of each node to the source that comes last.
 
-    Of several sources at one instant that of the later group counts, so groups come in the order of precedence: the
-    host, launches, GPU work. Sources without a lower rank are left out: the host does not wait for work that begins, or
-    is empty and ends, at the instant when it continues.
+    If several sources are at one instant, the one of the later group counts, so groups come in the order of precedence:
+    the host, launches, GPU work. Sources without a lower rank are left out: the host does not wait for work that
+    begins, or is empty and ends, at the instant when it continues.
     """
     # Small numbers: of all nodes, larger ones would be the peak of memory.
     before, thread, kernel = np.full((3, len(nodes.time)), -1, dtype=np.int32)

@@ -55,7 +55,7 @@ def host_stretches(trace: Trace) -> pd.DataFrame:
 
 
 def _steps_with_operators(trace: Trace) -> pd.DataFrame:
-    """`ts`, `host_dur` and `thread` of each step with an operator in it: of the others none were recorded."""
+    """`ts`, `host_dur` and `thread` of each step with an operator in it: in the others no operators were recorded."""
     steps = trace.steps[["ts", "host_dur", "thread"]]
     operators = union_of(trace.ops, on_training(trace, trace.ops))
     return steps[intervals.measure_within(operators, steps["ts"], steps["ts"] + steps["host_dur"]) > 0]

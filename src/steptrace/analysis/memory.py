@@ -260,7 +260,7 @@ def _before(
     if int(events["device_type"].iloc[0]) == HOST:
         return (None, None) if record is None else (sum(record.held.values()), None)
     counted_events = events[events["allocated"].notna().to_numpy()]
-    # Of several events at one instant only the last one's counter counts.
+    # If several events are at one instant, only the counter of the last one counts.
     counted_events = counted_events[~counted_events["ts"].duplicated(keep="last").to_numpy()]
     if len(counted_events) == 0:
         return None, None

@@ -134,10 +134,10 @@ def _is_backward(trace: Trace, kernels: "pd.Series[Any]") -> Mask:
 def _microbatches(receives: pd.DataFrame, steps: int, stages: int | None) -> float | None:
     """How many microbatches a step receives in one direction; None where that is not known.
 
-    They are the receives from the rank that most come from. A stage in the middle receives each microbatch twice: its
-    activations from one side, its gradients from the other. Of two ranks with interleaved stages one neighbour sends
-    both, so the direction with more receives counts. Interleaved stages count each microbatch once a stage, and that
-    is the number on which their ideal bubble depends.
+    They are the receives from one rank, the one that sends most. A stage in the middle receives each microbatch twice:
+    its activations from one side, its gradients from the other. If two ranks have interleaved stages, one neighbour
+    sends both, so the direction with more receives counts. Interleaved stages count each microbatch once a stage, and
+    that is the number on which their ideal bubble depends.
     """
     if not steps or stages is None or stages < _FEWEST_STAGES:
         return None

@@ -1,8 +1,8 @@
 """Several ranks of one job: waits for other ranks in collectives, and differences in the same kernels' times.
 
 A rank's collectives are those of the analysed GPU, or without one the host's. A collective is complete if the traces of
-all ranks of its group hold it. Only then is it known when its last rank came. Of others the waiting for the ranks that
-were read is known: a rank waits at least so long.
+all ranks of its group hold it. Only then is it known when its last rank came. For any other collective only the waiting
+for the ranks that were read is known: a rank waits at least that long.
 """
 
 from collections.abc import Mapping, Sequence

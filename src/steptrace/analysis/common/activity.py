@@ -145,8 +145,8 @@ def launches_measured(trace: Trace) -> bool:
 def syncs_known(trace: Trace) -> bool:
     """Whether the trace would show syncs: it has the calls into the GPU's runtime, and which of them wait is known.
 
-    It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait. It is not where
-    calls are missing, of which some may wait, or where calls that wait are.
+    It is known for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait. It is not known if
+    calls are missing that may have waited.
     """
     if not (trace.meta.records.calls_whole and trace.meta.records.waits_whole):
         return False
