@@ -627,6 +627,33 @@ def test_work_of_ascend_that_has_no_category_leaves_syncs_unmeasured(tmp_path: P
     assert _check(entry.quality, "waiting_calls").figures["unknown"] == ["npu"]
 
 
+def _with_collective(process: int, thread: int) -> Trace:
+    """Three steps with a kernel and an event of the category `collective_comm`."""
+    builder = TraceBuilder()
+    for index in range(3):
+        at = index * 10 * MS
+        builder.step(index, at, 9 * MS)
+        builder.op("c10d::allreduce_", at + MS, MS)
+        builder.kernel(at + MS, at + 2 * MS, 3 * MS, "MatMulV2")
+        event = {"ph": "X", "cat": "collective_comm", "name": "sum", "pid": process, "tid": thread}
+        builder.events.append({**event, "ts": (at + 5 * MS) / 1_000, "dur": 2_000, "args": {"streamId": 5}})
+    return builder.trace()
+
+
+def test_the_devices_collectives_are_communication_whatever_their_names() -> None:
+    """As torch_npu writes them with Kineto: a category of its own, and `streamId`."""
+    kernels = _with_collective(0, 9).kernels
+    found = kernels[kernels["kind"] == "comm"]
+    assert (len(kernels), found["dur"].tolist(), set(found["stream"])) == (6, [2 * MS] * 3, {5})
+    assert set(kernels["category"]) == {"kernel"}
+
+
+def test_the_hosts_calls_of_collectives_are_no_work_of_the_device() -> None:
+    """oneCCL's events of that category lie on the thread that makes the call."""
+    trace = _with_collective(1, MAIN)
+    assert (trace.kernels["kind"].tolist(), trace.meta.notes) == (["compute"] * 3, ())
+
+
 @pytest.mark.parametrize("lost", [0, 1, 3])
 def test_copies_without_their_work_are_noticed(lost: int) -> None:
     builder = TraceBuilder()

@@ -16,6 +16,8 @@ GPU_CATEGORIES = {
     "Memset": "memset",
     "memcpy": "memcpy",
     "memset": "memset",
+    # Of profilers that tell collectives from kernels by themselves: those of Ascend's NPUs and of oneCCL.
+    "collective_comm": "collective",
 }
 
 #: Kernels of collectives: of the vendors' libraries, NVSHMEM and what is built on it, and symmetric-memory and custom
@@ -164,7 +166,7 @@ _MODULES = {
 
 #: Calls that always put a kernel, or a graph of work, on a GPU: of CUDA, HIP, XPU and others that name them so. Empty
 #: copies leave no record, and a host function is no work of the GPU.
-_LAUNCHES = re.compile(r"^[a-z]\w*Launch(?!HostFunc|Attribute)\w*\Z")
+_LAUNCHES = re.compile(r"^[a-z]\w*Launch(?!HostFunc|Attribute)\w*\Z|^cn(?:rt)?InvokeKernel\w*\Z")
 _BEGINS_CAPTURE = re.compile(r"^[a-z]+StreamBeginCapture")
 _ENDS_CAPTURE = re.compile(r"^[a-z]+StreamEndCapture")
 

@@ -205,6 +205,25 @@ def _runtimes(counts: Iterable[tuple[str, str]]) -> frozenset[str]:
     return frozenset(runtimes | {"npu" for _, category in counts if is_of_npu(category)})
 
 
+def _with_collectives(columns: dict[str, Columns], scanner: ChunkScanner) -> dict[str, Columns]:
+    """The columns with collectives among the kernels, and a column of the GPU's work that says which these are.
+
+    oneCCL's events of that category are calls of the host, beside the operators of PyTorch that make them: they are
+    left out.
+    """
+    gpu = columns["gpu"]
+    collective, kernel = scanner.names.code(["collective", "kernel"]).tolist()
+    is_collective = gpu["category"] == collective
+    gpu = gpu | {"is_collective": is_collective}
+    if is_collective.any():
+        threads = scanner.threads.values
+        of_host = {threads[number][0] for kind in ("op", "call") for number in np.unique(columns[kind]["thread"])}
+        on_host = np.array([process in of_host for process, _ in threads], dtype=bool)[gpu["thread"]] & is_collective
+        gpu["category"] = np.where(is_collective, kernel, gpu["category"])
+        gpu = {name: values[~on_host] for name, values in gpu.items()}
+    return columns | {"gpu": gpu}
+
+
 def _marks(columns: Columns, rows: Any) -> Iterable[tuple[int, ...]]:
     return zip(*(columns[key][rows].tolist() for key in ("name", "thread", "ts", "dur")), strict=True)
 
@@ -269,7 +288,8 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         kind: {name: column.array() for name, column in by_name.items()} for kind, by_name in scanner.columns.items()
     }
     waits = read.pop("wait")
-    columns = within_bounds(_with_labels(read, scanner.names.values), scanner.names.values, notes, path)
+    read = _with_collectives(_with_labels(read, scanner.names.values), scanner)
+    columns = within_bounds(read, scanner.names.values, notes, path)
     names = _plain_names({**columns, "wait": waits}, scanner.names.values)
     starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
     counts = scanner.counts()

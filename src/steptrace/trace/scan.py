@@ -114,7 +114,7 @@ COLUMNS: Final[dict[str, dict[str, ScanColumn]]] = {
         **_OF_EACH_KIND,
         "correlation": _CORRELATION,
         "device": ScanColumn("integer", "device"),
-        "stream": ScanColumn("integer", "stream|sycl queue"),
+        "stream": ScanColumn("integer", "stream|sycl queue|streamId"),
         "bytes": ScanColumn("integer", "bytes"),
         "collective": _COLLECTIVE,
         "annotation": ScanColumn("text", "annotation|str|name"),

@@ -99,7 +99,7 @@ def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta:
     """The GPU activities with their kinds and links."""
     kinds = pd.Index(["compute", "comm", "memory"], dtype=object)
     is_kernel = names.to_numpy()[gpu["category"]] == "kernel" if len(gpu["ts"]) else np.empty(0, dtype=bool)
-    is_comm = by_name(gpu["name"], names, naming.is_collective_kernel) | (gpu["collective"] >= 0)
+    is_comm = by_name(gpu["name"], names, naming.is_collective_kernel) | (gpu["collective"] >= 0) | gpu["is_collective"]
     return pd.DataFrame(
         {
             "ts": gpu["ts"],

@@ -180,6 +180,8 @@ def _waiting_calls(  # noqa: PLR0913 - the figures of the check, by name
         if left_out:
             text += f"; left out: {fmt.plural(len(left_out), 'step')} ({_named(list(map(str, left_out)))})"
         return f"{text}; {'syncs block the host for longer than is said' if measured else _NO_SYNCS}"
+    if wrong and "npu" in unknown:
+        return f"Ascend's profiler (torch_npu) writes calls and the NPU's work in a form that is not read; {_NO_SYNCS}"
     if wrong and unknown:
         return f"calls of {', '.join(unknown)}: it is not known which of them wait for the GPU; {_NO_SYNCS}"
     of_runtimes = f"calls of {', '.join(runtimes)}"
