@@ -42,7 +42,7 @@ def test_a_sample_holds_the_first_the_straggler_and_what_findings_name(many: Sum
     places = sample(trace_views(many), many.ranks)
     assert len(places) == len(set(places)) == MOST_TRACES
     assert {0, STRAGGLER, NAMED, 255} <= set(places)
-    assert places[0] == 0
+    assert places[:2] == [STRAGGLER, 0]  # where a page has room for one section, it is the straggler's
 
 
 @pytest.mark.parametrize("count", [2, MOST_TRACES])

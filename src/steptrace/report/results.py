@@ -41,9 +41,13 @@ def headline(change: Change) -> str:
         for word, variants in named.items():
             names = [*map(_with_ratio, variants[:5]), *([f"{len(variants) - 5} more"] if len(variants) > 5 else [])]
             clauses += [f"{word} now: {fmt.enumeration(names)}"] if names else []
-        for word, name in (("same", "the same"), ("undecided", "undecided"), ("no verdict", "without a verdict")):
+        for word, name in (
+            ("same", "as fast as before"),
+            ("undecided", "undecided"),
+            ("no verdict", "without a verdict"),
+        ):
             count = sum(_verdict(variant) == word for variant in change.variants)
-            clauses += [f"{count} {name}"] if count else []
+            clauses += [f"{fmt.plural(count, 'variant')} {name}"] if count else []
     other = sum(bool(variant.differing) for variant in change.variants)
     if all(note.code != "same_result" for note in change.remarks):
         differ = f"other figures differ in {fmt.plural(other, 'variant')}" if other else "no other figure differs"

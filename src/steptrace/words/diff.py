@@ -25,7 +25,8 @@ def cause_in_words(cause: DiffCause) -> str:
         text += f"; most of the difference is {part_name(cause.part)}, {fmt.signed_ns(cause.part_ns)}"
     if cause.row is not None and cause.row_ns is not None:
         at = f" ({cause.place})" if cause.place else ""
-        text += f"; the largest change is {fmt.signed_ns(cause.row_ns)} in {fmt.clipped(cause.row, _LONGEST_NAME)}{at}"
+        name = fmt.clipped(cause.row, _LONGEST_NAME)
+        text += f"; the kernel, operator or sync that changes most is {name}{at}, {fmt.signed_ns(cause.row_ns)}"
     return text + "."
 
 

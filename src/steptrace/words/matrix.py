@@ -43,14 +43,19 @@ def _of(count: int, where: str) -> str:
 def _span(least: CellSpeed, most: CellSpeed) -> str:
     if least == most:
         return _speed(most)
-    return f"from {_speed(least)} to {_speed(most)}"
+    if most.times_as_fast[1] < 1:  # slower in all cells: the smaller difference first
+        least, most = most, least
+    return f"least {_speed(least)}, most {_speed(most)}"
 
 
 def _speed(cell: CellSpeed) -> str:
-    high = cell.times_as_fast[1]
+    low, high = cell.times_as_fast
+    where = cell_words(cell.cell)
     if 1 < high <= _ABOUT_AS_FAST:
-        return f"at most {fmt.share_to_tenths(high - 1)} faster ({cell_words(cell.cell)})"
-    return f"{times_words(cell.times_as_fast)} times as fast ({cell_words(cell.cell)})"
+        return f"at most {fmt.share_to_tenths(high - 1)} faster ({where})"
+    if 0 < low and high < 1:
+        return f"{times_words((1 / high, 1 / low))} times as long ({where})"
+    return f"{times_words(cell.times_as_fast)} times as fast ({where})"
 
 
 def removals_text(rows: Sequence[SyncRemoval]) -> str:

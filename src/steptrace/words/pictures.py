@@ -19,7 +19,10 @@ SAMPLE: Final = (
     "largest are of all of them, and summary.json has all."
 )
 #: Which traces have a section.
-SECTIONS: Final = "{shown} of {all} traces have a section, as many as the page can hold; summary.json has all."
+SECTIONS: Final = (
+    "{shown} of {all} traces have a section, as many as the page can hold: first the straggler, or without one the "
+    "rank of the finding that costs most; then the first trace; then the others that are shown. summary.json has all."
+)
 #: Why a page leaves a table out.
 NO_ROOM: Final = "the page would be too large to send; the folder tables has all rows"
 #: The key of a bar that is not divided into parts.

@@ -14,15 +14,16 @@ MOST_TRACES: Final = 16
 def sample(traces: Sequence[TraceView], ranks: Ranks | None) -> list[int]:
     """The places of the traces that a page shows, the most telling first; all of them where they are few.
 
-    The first one, the straggler, those that findings name (the dearest first), the ones with the longest and the
-    shortest step, the ones that wait most and that others wait for most; then evenly spaced ones.
+    The straggler, or without one the rank of the dearest finding; the first trace; the other ranks that findings name,
+    the ones that wait most and that others wait for most; the ones with the longest and the shortest step; then evenly
+    spaced ones.
     """
     if len(traces) <= MOST_TRACES:
         return list(range(len(traces)))
     place_of = {view.trace.rank if view.trace.rank is not None else i: i for i, view in enumerate(traces)}
-    telling = (place_of[rank] for rank in _telling_ranks(ranks) if rank in place_of)
+    telling = [place_of[rank] for rank in _telling_ranks(ranks) if rank in place_of]
     spaced = (round(i * (len(traces) - 1) / (MOST_TRACES - 1)) for i in range(MOST_TRACES))
-    chosen = dict.fromkeys([0, *telling, *_longest_and_shortest(traces)])
+    chosen = dict.fromkeys([*telling[:1], 0, *telling[1:], *_longest_and_shortest(traces)])
     first = list(chosen)[: MOST_TRACES // 2]
     return list(dict.fromkeys([*first, *spaced]))[:MOST_TRACES]
 
