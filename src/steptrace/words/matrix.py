@@ -53,7 +53,7 @@ def _speed(cell: CellSpeed) -> str:
     where = cell_words(cell.cell)
     if 1 < high <= _ABOUT_AS_FAST:
         return f"at most {fmt.share_to_tenths(high - 1)} faster ({where})"
-    if 0 < low and high < 1:
+    if low > 0 and high < 1:
         return f"{times_words((1 / high, 1 / low))} times as long ({where})"
     return f"{times_words(cell.times_as_fast)} times as fast ({where})"
 
