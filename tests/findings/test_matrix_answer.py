@@ -89,3 +89,22 @@ def test_variants_that_differ_in_syncs_alone_show_blocked_time_against_what_its_
 @pytest.mark.parametrize("launches", [150, 230])
 def test_a_variant_that_launches_something_else_shows_no_cost_of_syncs(launches):
     assert answer_of(only_syncs(launches)).removals == ()
+
+
+def test_a_step_of_fewer_samples_is_not_the_fastest_and_peaks_that_differ_are_named():
+    """Half a batch takes half the time, which is no gain."""
+    half = an_estimate(5.0, 6.0) | {
+        "batch": 4,
+        "peak_memory_bytes": 2**29,
+        "difference": difference(1.8, 2.2, (5.0, 6.0)),
+    }
+    fast = an_estimate(8.0, 9.0) | {"difference": difference(1.1, 1.3, (2.0, 3.0))}
+    estimates = {"plain": an_estimate(10.0, 11.0), "half": half, "fast": fast}
+    variants = [
+        {"name": name, "status": "ok", "baseline": "plain", "equivalence": {"status": "same"}, "estimates": [estimate]}
+        for name, estimate in estimates.items()
+    ]
+    answer = answer_of(fill(Comparison, {"study": "s", "baseline": "plain", "variants": variants}))
+    assert [(row.name, row.alike, row.is_alone) for row in answer.estimated] == [("fast", (), False)]
+    assert answer.memory is not None
+    assert (answer.memory.least.name, answer.memory.most.peak_bytes) == ("half", 2**30)

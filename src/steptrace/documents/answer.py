@@ -125,6 +125,21 @@ class MatrixSpeed(Document, frozen=True, kw_only=True):
     gpu: Annotated[str | None, field("The GPU of the estimates; null if it was measured.")] = None
 
 
+class PeakMemory(Document, frozen=True, kw_only=True):
+    """The peak memory of a variant's step."""
+
+    name: Annotated[str, field("The variant.")]
+    peak_bytes: Annotated[int, field("Its peak.")]
+
+
+class MemoryRange(Document, frozen=True, kw_only=True):
+    """The variants with the lowest and the highest peak."""
+
+    gpu: Annotated[str | None, field("The GPU of the estimates; null if it was measured.")]
+    least: Annotated[PeakMemory, field("The variant with the lowest peak.")]
+    most: Annotated[PeakMemory, field("The variant with the highest peak.")]
+
+
 class SyncRemoval(Document, frozen=True, kw_only=True):
     """Blocked time beside what a step gains: a variant whose syncs per step differ from its baseline's."""
 
@@ -309,3 +324,6 @@ class Answer(Document, frozen=True, kw_only=True):
         tuple[SyncRemoval, ...],
         field("Blocked time and gain in each cell; empty unless variants differ in nothing but their syncs."),
     ] = ()
+    memory: Annotated[
+        MemoryRange | None, field("Peak memory, where variants differ in it clearly; null where they do not.")
+    ] = None

@@ -15,9 +15,11 @@ from steptrace.documents.answer import (
     Counted,
     Ended,
     Fewer,
+    MemoryRange,
     NamedTime,
     NoVerdict,
     Outcome,
+    PeakMemory,
     SameAnswer,
     SavedByClass,
     Speed,
@@ -29,7 +31,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Limit
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.advice import advice_of, estimated_advice, unconfirmed
-from steptrace.findings.estimated import estimated_answer, estimated_gpus, estimated_winner, leads
+from steptrace.findings.estimated import estimate_of, estimated_answer, estimated_gpus, estimated_winner, leads
 from steptrace.findings.known import known_difference
 from steptrace.findings.matrix import matrix_speeds
 from steptrace.findings.removals import removals_of_answer
@@ -39,6 +41,8 @@ from steptrace.limits import NOISE_FLOOR
 from steptrace.stats import IQR_REFUSED
 from steptrace.words.equivalence import not_comparable_text
 
+#: Peaks differ clearly from this ratio on. Ours.
+_OTHER_PEAK: Final = 1.25
 #: Saved GPU work is the reason if it is at least this share of the saved time.
 _LARGER_PART: Final = 0.5
 
@@ -125,7 +129,33 @@ def _of_study(study: Comparison, reason: WhyFaster | None) -> dict[str, Any]:
         "candidates": study.method.candidates,
         "ended": _ended(study.variants),
         "removals": removals_of_answer(study),
+        "memory": _memory(study),
     }
+
+
+def _memory(study: Comparison) -> MemoryRange | None:
+    """The lowest and the highest peak, measured on a GPU, or estimated where that leads; None if about equal."""
+    gpu = estimated_gpus(study)[0] if leads(study) else None
+    peaks = []
+    for variant in study.variants if gpu is not None or not _without_gpu(study) else ():
+        peak = variant.peak_allocated_bytes if gpu is None else _estimated_peak(variant, gpu)
+        peaks += [] if peak is None else [PeakMemory(name=variant.name, peak_bytes=round(peak))]
+    if not peaks:
+        return None
+    least = min(peaks, key=lambda row: row.peak_bytes)
+    most = max(peaks, key=lambda row: row.peak_bytes)
+    if most.peak_bytes < _OTHER_PEAK * least.peak_bytes:
+        return None
+    return MemoryRange(gpu=gpu, least=least, most=most)
+
+
+def _estimated_peak(variant: VariantResult, gpu: str) -> int | None:
+    estimate = estimate_of(variant, gpu)
+    return None if estimate is None else estimate.peak_memory_bytes
+
+
+def _without_gpu(study: Comparison) -> bool:
+    return study.environment is None or study.environment.gpu is None
 
 
 def _tone(study: Comparison, chosen: VariantResult | None) -> Tone:

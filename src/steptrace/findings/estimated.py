@@ -68,10 +68,10 @@ def estimated_fastest(study: Comparison, gpu: str) -> list[VariantResult]:
 def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
     """The simplest of the variants that may be the fastest and are clearly faster than their baseline.
 
-    It is None if there is no such variant: then no difference to the baseline can be estimated. In a matrix it is the
-    variant with the largest difference to the baseline of its cell: steps of two cells do different work.
+    It is None if there is no such variant: then no difference to the baseline can be estimated. Where steps do
+    different work, as in a matrix, it is the variant with the largest difference to a baseline that does the same work.
     """
-    if any(variant.cell for variant in study.variants):
+    if _work_differs(study, gpu):
         return _most_times_as_fast(study, gpu)
     times = _bands(study, gpu)
     may_be = estimated_fastest(study, gpu)
@@ -81,13 +81,29 @@ def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
     return next((variant for variant in faster if variant.can_be_used), next(iter(faster), None))
 
 
+def _work_differs(study: Comparison, gpu: str) -> bool:
+    """Whether not all variants do the same work in a step: those of a matrix, or of several batch sizes."""
+    return any(variant.cell or _has_other_batch(study, variant, gpu) for variant in study.variants)
+
+
+def _has_other_batch(study: Comparison, variant: VariantResult, gpu: str) -> bool:
+    """Whether a step of a variant has another number of samples than its baseline's, which no step time compares."""
+    baseline = study.variant(variant.baseline)
+    batches = {
+        estimate.batch
+        for estimate in (None if of is None else estimate_of(of, gpu) for of in (variant, baseline))
+        if estimate is not None and estimate.batch is not None
+    }
+    return len(batches) > 1
+
+
 def _most_times_as_fast(study: Comparison, gpu: str) -> VariantResult | None:
     """The variant that is most times as fast as its baseline, by the low end, of those that are clearly faster."""
     speeds = []
     for variant in study.variants:
         estimate = estimate_of(variant, gpu)
         pair = None if estimate is None else estimate.difference
-        if pair is not None and pair.is_faster:
+        if pair is not None and pair.is_faster and not _has_other_batch(study, variant, gpu):
             speeds.append((variant.can_be_used, pair.times_as_fast[0], variant))
     return max(speeds, key=lambda speed: speed[:2])[2] if speeds else None
 
@@ -118,8 +134,8 @@ def estimated_answer(study: Comparison, gpu: str) -> EstimatedAnswer:
         else:
             outcome = "cannot_tell"
         return EstimatedAnswer(gpu=gpu, outcome=outcome, not_estimated=missing)
-    in_matrix = any(variant.cell for variant in study.variants)
-    may_be = [] if in_matrix else [variant for variant in estimated_fastest(study, gpu) if variant is not best]
+    work_differs = _work_differs(study, gpu)
+    may_be = [] if work_differs else [variant for variant in estimated_fastest(study, gpu) if variant is not best]
     estimate = estimate_of(best, gpu)
     pair = None if estimate is None else estimate.difference
     return EstimatedAnswer(
@@ -133,7 +149,7 @@ def estimated_answer(study: Comparison, gpu: str) -> EstimatedAnswer:
         saved_ms=pair.saved_ms if pair is not None and pair.is_faster else None,
         times_as_fast=_times_as_fast(times, best, gpu),
         alike=tuple(variant.name for variant in may_be if variant.name in times),
-        is_alone=not may_be and not in_matrix,
+        is_alone=not may_be and not work_differs,
         not_estimated=missing,
     )
 

@@ -10,6 +10,7 @@ from steptrace.documents.answer import (
     ChangedSettings,
     Counted,
     LineOfLaunches,
+    MemoryRange,
     NamedTime,
     NoVerdict,
     SameAnswer,
@@ -82,7 +83,15 @@ def sentences_of(answer: Answer) -> tuple[str, ...]:
         # The speed in one cell answers the question in no other one.
         speeds = [matrix_sentence(speed) for speed in answer.matrix[:MOST_NAMED]]
         speeds = speeds if answer.known is None else [known_in_words(answer.known), *speeds]
-    return (*speeds, *([removals] if removals else []), *section, *ended)
+    memory = [] if answer.memory is None or answer.matrix else [_memory(answer.memory)]
+    return (*speeds, *([removals] if removals else []), *memory, *section, *ended)
+
+
+def _memory(memory: MemoryRange) -> str:
+    """The lowest and the highest peak."""
+    basis = "" if memory.gpu is None else ", estimated"
+    least, most = (f"{fmt.size_bytes(row.peak_bytes)} (`{row.name}`)" for row in (memory.least, memory.most))
+    return f"Peak memory{basis}: {least} to {most}."
 
 
 def _section(section: SectionTimes) -> str:
