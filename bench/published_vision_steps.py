@@ -225,8 +225,8 @@ class Swish(nn.Module):
         return x * torch.sigmoid(x)
 
 
-def detector(network: str) -> nn.Module:
-    """A detector whose batch norms and first layers are frozen."""
+def detector(network: str, side: int) -> nn.Module:
+    """A detector whose batch norms and first layers are frozen; it scales images to this short side."""
     from torchvision.models import detection, resnet50, resnet101
     from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
     from torchvision.ops.feature_pyramid_network import LastLevelP6P7
@@ -239,12 +239,13 @@ def detector(network: str) -> nn.Module:
         return detection.RetinaNet(
             _resnet_fpn_extractor(resnet, 3, returned_layers=[2, 3, 4], extra_blocks=more),
             91,
+            min_size=side,
             anchor_generator=detection.retinanet._default_anchorgen(),
         )
     backbone = _resnet_fpn_extractor(resnet, 3)
     if kind == "keypointrcnn":
-        return detection.KeypointRCNN(backbone, 2)
-    return (detection.MaskRCNN if kind == "maskrcnn" else detection.FasterRCNN)(backbone, 91)
+        return detection.KeypointRCNN(backbone, 2, min_size=side)
+    return (detection.MaskRCNN if kind == "maskrcnn" else detection.FasterRCNN)(backbone, 91, min_size=side)
 
 
 def objects(program: Program) -> list[dict[str, Tensor]]:
@@ -266,7 +267,7 @@ def objects(program: Program) -> list[dict[str, Tensor]]:
 def model_of(program: Program) -> Any:
     """The model of a program."""
     if program.network in (*DETECTORS, *DETECTRON2):
-        return detector(program.network)
+        return detector(program.network, program.height)
     if program.network.startswith("fcn_"):
         return Fcn(program.network.partition("_")[2])
     import timm
