@@ -181,6 +181,12 @@ def test_batch_size_can_be_smaller(write):
     assert predict_config(write(config("WhereLoss", batch_size=4)), batch_size=1).total == 4
 
 
+def test_the_samples_of_a_step_are_those_of_all_its_batches(write):
+    value = config()
+    value["step"] = value["step"] | {"accumulate": 4}
+    assert predict_config(write(value)).batch_size == 8
+
+
 def test_no_more_images_are_written_than_two_steps_take(tmp_path, write):
     images = "steptrace.workloads.images"
     dataset = {"_target_": f"{images}.Images", "length": 10**9, "image_size": 8, "crop": 4, "folder": str(tmp_path)}

@@ -72,7 +72,8 @@ def predict_config(path: Path, *, batch_size: int | None = None, gpu: str | None
     config = replace(config, data=_few_data(config, batch_size or config.data.batch_size))
     with _of_group(config.distributed.world_size) as rank:
         prediction = _predict_step(config, rank, path, None if gpu is None else driver_facts(gpu_named(gpu)))
-    return dataclasses.replace(prediction, batch_size=config.data.batch_size, devices=config.distributed.world_size)
+    samples = config.data.batch_size * config.step.accumulate
+    return dataclasses.replace(prediction, batch_size=samples, devices=config.distributed.world_size)
 
 
 def _few_data(config: TrainingConfig, batch_size: int) -> DataConfig:
