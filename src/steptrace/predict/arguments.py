@@ -94,7 +94,7 @@ def _virtual_device(device: Any) -> Any:
 
 
 def _by_classes(func: Any, types: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The result of a function by the classes of its arguments that say it themselves, as PyTorch asks them."""
+    """The result that the arguments' classes give by their own `__torch_function__`, asked in PyTorch's order."""
     for kind in types:
         result = kind.__torch_function__(func, types, args, kwargs)
         if result is not NotImplemented:

@@ -42,8 +42,7 @@ def predict_syncs(
     states), so predict the second.
 
     In a process with a GPU of its own train before a prediction or in another process, not after it: PyTorch's C++ then
-    takes the virtual device for the accelerator, and backward passes and pinned memory on the real GPU
-    fail.
+    takes the virtual device for the accelerator, and backward passes and pinned memory on the real GPU fail.
 
     Args:
         rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.sync_rule`).
