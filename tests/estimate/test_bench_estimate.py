@@ -24,28 +24,25 @@ _LARGEST_L2 = 128 * 2**20
 needs_published = pytest.mark.skipif(not (PUBLISHED / "published").is_dir(), reason="no published measurements")
 
 
-def _program(name: str, *imported: str) -> Any:
-    """A fixture: the module bench/NAME.py. `imported` are the fixtures of the programs that it imports."""
+def _program(name: str) -> Any:
+    """A fixture: the module bench/NAME.py."""
 
-    def module(request: pytest.FixtureRequest) -> Any:
-        for fixture in imported:
-            request.getfixturevalue(fixture)
+    def module() -> Any:
         return bench_module(name)
 
     return pytest.fixture(scope="module")(module)
 
 
 traced = _program("kernels_of_traces")
-derive = _program("estimate_constants", "traced")
+derive = _program("estimate_constants")
 timm = _program("estimate_timm")
-followed = _program("followed_programs")
-steps = _program("published_steps", "followed")
-networks = _program("published_networks", "followed")
-book = _program("published_book_steps", "followed")
-language = _program("published_language_models", "followed")
-vision = _program("published_vision_steps", "followed")
-tuning = _program("published_fine_tuning", "followed")
-bench = _program("estimate", "derive", "timm", "steps", "networks", "language", "book", "vision", "tuning")
+steps = _program("published_steps")
+networks = _program("published_networks")
+book = _program("published_book_steps")
+language = _program("published_language_models")
+vision = _program("published_vision_steps")
+tuning = _program("published_fine_tuning")
+bench = _program("estimate")
 
 
 def _sources(fits) -> dict[tuple[str, str, str], str]:
