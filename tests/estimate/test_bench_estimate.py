@@ -36,12 +36,8 @@ def _program(name: str) -> Any:
 traced = _program("kernels_of_traces")
 derive = _program("estimate_constants")
 timm = _program("estimate_timm")
-steps = _program("published_steps")
-networks = _program("published_networks")
 book = _program("published_book_steps")
 language = _program("published_language_models")
-vision = _program("published_vision_steps")
-tuning = _program("published_fine_tuning")
 bench = _program("estimate")
 
 
