@@ -103,7 +103,8 @@ def _measured(baseline: VariantResult, variant: VariantResult, cell: Mapping[str
         return None
     if counts[0] is None or counts[1] is None or counts[0] == counts[1]:
         return None
-    step, ratio = baseline.step_time_ms, variant.ratio
+    step = baseline.step_time_ms
+    ratio = variant.ratio
     if step is None or ratio is None:
         return None
     low, high = (end or ratio.value for end in (ratio.low, ratio.high))

@@ -234,7 +234,8 @@ def into_class(fresh: Any, cls: Any) -> Any:
     if kind in (_PlainTensor, _Parameter):
         fresh.__class__ = kind
         return fresh
-    inner, gpu = fresh._inner, fresh.gpu
+    inner = fresh._inner
+    gpu = fresh.gpu
     fresh.__dict__.clear()
     try:
         fresh.__class__ = kind

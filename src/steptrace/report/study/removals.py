@@ -43,7 +43,8 @@ def _name(row: SyncRemoval) -> str:
 def _bars(row: SyncRemoval) -> list[tuple[Html, str]]:
     """The two bars with their figures, on a scale from nothing to the whole of the baseline's step."""
     whole = _middle(row.baseline_step_ms or (1.0, 1.0))
-    blocked, saved = row.baseline_blocked_ms, row.saved_ms
+    blocked = row.baseline_blocked_ms
+    saved = row.saved_ms
     blocked_words, saved_words = fmt.band_ms(*blocked), length_of_saving(saved)
     return [
         (_bar(_middle(blocked) / whole, colour_of("sync"), f"host blocked {blocked_words}"), breakable(blocked_words)),
