@@ -25,12 +25,12 @@ import torch
 
 import compile_programs
 from compile_programs import Program
+from steptrace.engine.compilations import broken_by_pytorch
 
 #: Seconds after which a program is ended.
 _LONGEST: Final = 180
 #: The folder of the programs.
 _PROGRAMS: Final = f"{Path(compile_programs.__file__).parent}{os.sep}"
-_PYTORCH: Final = f"{Path(torch.__file__).parent}{os.sep}"
 #: What is compared.
 COMPARED: Final = ("graphs", "breaks", "recompilations", "error")
 
@@ -61,14 +61,6 @@ def _line_of(translator: Any, error: Any) -> int | None:
     return None if frame is None else frame.f_lineno
 
 
-def _by_pytorch_itself(kind: str, error: Any) -> bool:
-    """Whether PyTorch's own code breaks a graph where no other call would do, as the step of an optimizer does."""
-    files = [frame.filename for frame in getattr(error, "real_stack", None) or ()]
-    asked = kind.startswith("Call to `torch._dynamo.graph_break")
-    is_inside = bool(files) and files[-1].startswith(_PYTORCH)
-    return is_inside and (asked or all(file.startswith(_PYTORCH) for file in files))
-
-
 def by_pytorch(program: Program) -> dict[str, Any]:
     """What PyTorch does with a program on the CPU."""
     utils: Any = importlib.import_module("torch._dynamo.utils")
@@ -78,7 +70,8 @@ def by_pytorch(program: Program) -> dict[str, Any]:
 
     def noted(self: Any, code_options: Any, reason: Any = "", exc: Any = None, *args: Any, **kwargs: Any) -> Any:
         kind = getattr(exc, "gb_type", None) or type(exc).__name__
-        if not exc.logged and not _by_pytorch_itself(kind, exc):
+        files = [frame.filename for frame in getattr(exc, "real_stack", None) or ()]
+        if not exc.logged and not broken_by_pytorch(kind, files):
             breaks.append((kind, _line_of(self, exc)))
         return log(self, code_options, reason, exc, *args, **kwargs)
 

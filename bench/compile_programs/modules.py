@@ -473,3 +473,72 @@ def error_in_a_module(device: str, compile: Compile) -> None:
     with contextlib.suppress(RuntimeError):
         compiled(_x(device, 2, 5))
     compiled(_x(device))
+
+
+@program
+def lazy_convolution(device: str, compile: Compile) -> None:
+    model = nn.Sequential(nn.LazyConv2d(8, 3), nn.LazyBatchNorm2d(), nn.ReLU()).to(device)
+    compiled = compile(model)
+    for _ in range(3):
+        compiled(_x(device, 4, 3, 8, 8)).sum().backward()
+
+
+@program
+def gated_cells_in_a_loop(device: str, compile: Compile) -> None:
+    class Cells(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            state = torch.zeros(len(x), 8, device=x.device)
+            for step in range(x.shape[1]):
+                state = self.cell(x[:, step], state)
+            return state
+
+    compiled = compile(Cells().to(device))
+    for _ in range(2):
+        compiled(_x(device, 4, 5, 8)).sum().backward()
+
+
+@program
+def scripted_module_compiled(device: str, compile: Compile) -> None:
+    compile(torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.ReLU())).to(device))(_x(device))
+
+
+@program
+def traced_module_inside(device: str, compile: Compile) -> None:
+    traced = torch.jit.trace(nn.Linear(8, 8).to(device), _x(device))
+    compiled = compile(lambda x: traced(x.sin()).cos())
+    for _ in range(3):
+        compiled(_x(device))
+
+
+@program
+def attribute_of_a_class_hidden(device: str, compile: Compile) -> None:
+    class Gain(nn.Module):
+        gain = 2
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.gain
+
+    model = Gain()
+    compiled = compile(model)
+    for number in range(3):
+        if number:
+            model.gain = 3
+        compiled(_x(device))
+
+
+@program
+def list_of_a_class_grows(device: str, compile: Compile) -> None:
+    class Log(nn.Module):
+        seen: list[int] = []  # noqa: RUF012 - that is the case
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen.append(1)
+            return x * 2
+
+    compiled = compile(Log())
+    for _ in range(3):
+        compiled(_x(device))

@@ -384,3 +384,18 @@ def waited_for_ranks(device: str, compile: Compile) -> None:
             return y + 1
 
         compile(function)(torch.ones(8, device=device))
+
+
+@program
+def sparse_given(device: str, compile: Compile) -> None:
+    compiled = compile(lambda matrix, x: matrix @ x + 1)
+    for matrix in (torch.eye(8).to_sparse(), torch.eye(8).to_sparse_csr()):
+        compiled(matrix.to(device), torch.ones(8, 4, device=device))
+
+
+@program
+def generator_of_random_numbers_given(device: str, compile: Compile) -> None:
+    compiled = compile(lambda x, generator: x + torch.rand(4, 8, device=x.device, generator=generator))
+    generator = torch.Generator(device=device)
+    for _ in range(2):
+        compiled(torch.ones(4, 8, device=device), generator)

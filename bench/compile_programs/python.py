@@ -483,3 +483,51 @@ def attribute_counted_and_used(device: str, compile: Compile) -> None:
     compiled = compile(function)
     for _ in range(4):
         compiled(torch.ones(8, device=device))
+
+
+@program
+def iterator_of_a_list_given(device: str, compile: Compile) -> None:
+    def function(x: Tensor, others: Iterator[Tensor]) -> Tensor:
+        for other in others:
+            x = x + other
+        return x
+
+    compiled = compile(function)
+    for _ in range(3):
+        compiled(torch.ones(8, device=device), iter([torch.ones(8, device=device) for _ in range(3)]))
+
+
+@program
+def map_given(device: str, compile: Compile) -> None:
+    def function(x: Tensor, others: Iterator[Tensor]) -> Tensor:
+        for other in others:
+            x = x + other
+        return x
+
+    compiled = compile(function)
+    for _ in range(3):
+        compiled(torch.ones(8, device=device), map(torch.neg, [torch.ones(8, device=device)] * 3))
+
+
+@program
+def iterators_of_numbers(device: str, compile: Compile) -> None:
+    def function(x: Tensor, numbers: Iterator[int]) -> Tensor:
+        for number in numbers:
+            x = x + number
+        return x
+
+    compiled = compile(function)
+    for length in (3, 4, 5):
+        compiled(torch.ones(8, device=device), iter(range(length)))
+
+
+@program
+def attribute_of_a_class_changed(device: str, compile: Compile) -> None:
+    class Settings:
+        scale = 1.0
+
+    settings = Settings()
+    compiled = compile(lambda x: x * settings.scale)
+    for number in range(4):
+        Settings.scale = 1.0 + number
+        compiled(torch.ones(8, device=device))

@@ -117,6 +117,12 @@ DYNAMO_RESUMED: Final = ForeignMessage(
     otherwise="that code counts as a function of its own",
     pattern=re.compile(r"\Atorch_dynamo_resume_in_(?P<function>.+)_at_\d+\Z"),
 )
+DYNAMO_NO_FAKE: Final = ForeignMessage(
+    owner="PyTorch 2.11 to 2.14, the error of an operator of the program's own that cannot be traced",
+    meaning="the operator has no form for fake tensors",
+    otherwise="the prediction goes on where PyTorch ends the program",
+    pattern=re.compile(r"There was no fake impl registered for "),
+)
 DYNAMO_ASKED_FOR: Final = ForeignMessage(
     owner="PyTorch 2.11 to 2.14, Dynamo's `gb_type` of a graph break",
     meaning="the code itself asks for the graph break",

@@ -74,3 +74,24 @@ def test_jagged_tensors_are_followed_where_the_code_makes_them() -> None:
     code = code_of(given)
     assert code.unlowered == "not_followed"
     assert "a jagged tensor is an argument" in (code.reason or "")
+
+
+def test_an_encoder_layer_in_inference_launches_the_kernels_of_its_fast_path() -> None:
+    def program() -> None:
+        layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).to("cuda").eval()
+        with torch.no_grad():
+            torch.compile(layer)(torch.randn(2, 8, 64, device="cuda"))
+
+    kernels = code_of(program).kernels
+    assert kernels is not None
+    assert [call.name.split(".")[1] for call in kernels.forward if not call.is_view] == [
+        "addmm",
+        "_scaled_dot_product_efficient_attention",
+        "addmm",
+        "add_",
+        "native_layer_norm",
+        "_addmm_activation",
+        "addmm",
+        "add_",
+        "native_layer_norm",
+    ]

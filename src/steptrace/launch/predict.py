@@ -21,7 +21,7 @@ from steptrace.foreign_messages import GPU_IS_MISSING
 from steptrace.launch.events import FailedOnVirtualGpu, Fault, GpuMissing
 from steptrace.launch.probe import MeasuredEnd, Probe
 from steptrace.predict import Prediction, backend, predict_syncs, threads
-from steptrace.predict.compiled_calls import OVER_LIMIT, RECOMPILED, UNSUPPORTED
+from steptrace.predict.compiled_calls import ENDING
 from steptrace.predict.fault import fault_report
 from steptrace.predict.limit import CannotFollowError, WaitInCaptureError
 from steptrace.predict.syncs import Syncs
@@ -139,7 +139,7 @@ def _fault_of(probe: Probe, error: BaseException) -> str | None:
 
     Tells the launcher, too, if more virtual GPUs may avoid the error, or if the prediction may have caused it.
     """
-    forbidden = [private(name) for name in (UNSUPPORTED, RECOMPILED, OVER_LIMIT)]
+    forbidden = map(private, ENDING)
     if not isinstance(error, (*_OF_THE_PROGRAM, *(kind for kind in forbidden if kind is not None))):
         probe.tell(FailedOnVirtualGpu())
     if GPU_IS_MISSING.find(error) is not None:

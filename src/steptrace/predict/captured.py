@@ -11,7 +11,7 @@ import inspect
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -20,6 +20,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
+from steptrace import foreign_messages as messages
 from steptrace.documents.compiled import CompiledCode, GraphKernels, Unlowered
 from steptrace.engine.frames import LOOK_PAST, OURS
 from steptrace.inductor.lower import GpuFacts
@@ -36,12 +37,14 @@ from steptrace.predict.compiler_contexts import (
     without_function_modes,
     without_saved_tensor_hooks,
 )
-from steptrace.predict.dynamo_notes import Notes, TracedCall, watching_breaks, watching_guards
+from steptrace.predict.dynamo_notes import Notes, TracedCall, note_break, watching_breaks, watching_guards
+from steptrace.predict.fake_fallback import fallbacks_on_host
 from steptrace.predict.fake_reads import ReadsBetweenGraphs, answered
 from steptrace.predict.fake_state import OF_NO_PROGRAM, FakeState, fake_of
 from steptrace.predict.graph_compiler import Backend, CaptureOptions, GraphCompiler
 from steptrace.predict.guards import OWNER, TARGET, Compiled, code_of
 from steptrace.predict.kernel_calls import flex_calls
+from steptrace.predict.pytorch import is_uninitialized
 from steptrace.predict.sharded import sharded_units
 from steptrace.torch_names import losses_of, missing, owner_of, private, release_of
 
@@ -49,12 +52,17 @@ FakeTensorMode: Any = private("torch._subclasses.fake_tensor.FakeTensorMode")
 pytree: Any = private("torch.utils._pytree")
 #: The size up to which values of constants are computed while a graph is traced.
 _CONSTANTS: Final = "torch.fx.experimental.proxy_tensor.CONSTANT_NUMEL_LIMIT"
+#: The class of the masks of `flex_attention`.
+_MASK: Final = "torch.nn.attention.flex_attention.BlockMask"
 #: Holds Dynamo's names of the numbers that it has found to be constants.
 _SPECIALIZED: Final = "torch._dynamo.symbolic_convert.TensorifyState"
 #: The method of modules that `Module.compile` compiles.
 _CALL: Final = "_call_impl"
 #: How often a call is followed anew with another answer, as the program's own code raises an error.
 _MOST_ANSWERS: Final = 3
+#: PyTorch's error at a graph break that a program forbids, and where Dynamo cannot trace an operator.
+UNSUPPORTED: Final = "torch._dynamo.exc.Unsupported"
+UNTRACEABLE: Final = "torch._dynamo.exc.TorchRuntimeError"
 #: The first release whose Dynamo and Inductor are followed.
 _OLDEST: Final = (2, 13)
 
@@ -127,9 +135,18 @@ def _in_child(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], notes: Notes, options: CaptureOptions
 ) -> tuple[CompiledCode, TracedCall, int | None]:
     """The code, what Dynamo says, and the last condition on tensors if the program's own code raises an error then."""
+    _initialize_lazy_modules(function, args, kwargs)
     code = _followed(function, args, kwargs, notes, options)
     refuted = notes.conditions if notes.raised_by_program and notes.conditions else None
     return code, notes.trace, refuted
+
+
+def _initialize_lazy_modules(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Give lazy modules their weights, as their first call does before Dynamo follows them."""
+    module = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
+    if isinstance(module, nn.Module) and any(map(is_uninitialized, (*module.parameters(), *module.buffers()))):
+        with suppress(Exception), torch.no_grad():  # the program will meet the same error
+            function(*args, **kwargs)
 
 
 def _compiles_backward_pass() -> bool:
@@ -154,7 +171,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, share: float) -> C
 
 def mask_share_of(values: Sequence[Any]) -> float:
     """The share of the blocks that a `flex_attention` computes, by the first mask among some arguments."""
-    mask = next((value for value in values if hasattr(value, "kv_num_blocks") and hasattr(value, "sparsity")), None)
+    kind = private(_MASK)
+    mask = next((value for value in values if kind is not None and isinstance(value, kind)), None)
     return 1.0 if mask is None else 1 - float(mask.sparsity()) / 100
 
 
@@ -174,6 +192,9 @@ def _followed(
     except Exception as error:  # whatever Dynamo, Inductor or the program raises, the prediction goes on
         inner = getattr(error, "inner_exception", None) or error.__cause__ or error
         notes.raised_by_program = _is_of_program(error)
+        notes.trace.ends = _that_ends_the_program(error)
+        if type(error) is private(UNSUPPORTED):
+            note_break(notes, getattr(error, "real_stack", None) or [], error)
         lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
         reason = f"{type(inner).__name__}: {lines[0][:200] if lines else ''}"
         why = "not_lowered" if notes.is_lowering else "not_followed"
@@ -201,6 +222,19 @@ def _is_of_program(error: BaseException) -> bool:
     """Whether code of the program, and not of PyTorch, has raised an error."""
     lines = traceback.extract_tb(error.__traceback__)
     return bool(lines) and not lines[-1].filename.startswith((*LOOK_PAST, *OURS))
+
+
+def _that_ends_the_program(error: Exception) -> tuple[str, str] | None:
+    """The name of the error's class and its message if PyTorch ends the program with it.
+
+    That is where a program asks for an error at a graph break (`torch._dynamo.error_on_graph_break`), or calls an
+    operator of its own that has no form for fake tensors.
+    """
+    if type(error) is private(UNSUPPORTED):
+        return UNSUPPORTED, str(error)
+    if type(error) is private(UNTRACEABLE) and messages.DYNAMO_NO_FAKE.find(error) is not None:
+        return UNTRACEABLE, str(error)
+    return None
 
 
 def _prepared(function: Any) -> tuple[Any, AbstractContextManager[None]]:
@@ -231,6 +265,7 @@ def _surroundings(
         functions_known(originals),
         devices_named(),
         patterns_of_cpu(),
+        fallbacks_on_host(),
         watching_breaks(notes),
         watching_guards(compiler.ends_function),
         compiling(),
@@ -279,7 +314,7 @@ def _trace(
         sizes: Any = importlib.import_module("torch._dynamo.pgo")
         sizes._CODE_STATE = collections.defaultdict(sizes.CodeState, notes.trace.code_state or {})
         stack.enter_context(mode)
-        reads = ReadsBetweenGraphs(compiler.number_read, notes.fails)
+        reads = ReadsBetweenGraphs(compiler.number_read, mode, fakes, notes.fails)
         stack.enter_context(answered(reads))
         numbers: Any = private(_SPECIALIZED)
         numbers.force_specializations = set(notes.trace.specialized)

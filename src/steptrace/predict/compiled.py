@@ -36,6 +36,8 @@ _OPERATORS_OF_FUNCTIONS: Final = "torch._higher_order_ops"
 _CHECKED: Final = "eager"
 #: What `torch._dynamo.optimize` returns if nothing is to be compiled.
 _NOTHING: Final = "torch._dynamo.eval_frame._NullDecorator"
+#: PyTorch's words where a program compiles a scripted module.
+_SCRIPTED: Final = "torch.compile does not support compiling torch.jit.script or torch.jit.freeze models directly."
 #: The method that runs when a module is called.
 _CALL_OF_MODULES: Final = "_call_impl"
 #: Stances (`torch.compiler.set_stance`): nothing is compiled, or nothing again, or not at the first call.
@@ -88,6 +90,8 @@ def _following(recorder: Syncs, optimize: Callable[..., Any]) -> Callable[..., A
             optimized = private("torch._dynamo.eval_frame.OptimizedModule")
             if isinstance(model, optimized or ()):  # which is compiled once
                 model = model._orig_mod
+            if isinstance(model, torch.jit.ScriptModule):
+                raise RuntimeError(_SCRIPTED)
             if isinstance(model, nn.Module):
                 context = _Context(recorder, compiler, model)
                 if optimized is None:

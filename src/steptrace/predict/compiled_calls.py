@@ -15,6 +15,7 @@ from steptrace.predict.compiler import Compiler, gpu_facts
 from steptrace.predict.dynamo_notes import TracedCall
 from steptrace.predict.guards import Call, CompiledKinds, code_of
 from steptrace.predict.places import running_line
+from steptrace.predict.pytorch import is_uninitialized
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import is_virtual
 from steptrace.torch_names import private
@@ -26,10 +27,11 @@ _MOST_KINDS: Final = 8
 _MOST_SIZES: Final = 3
 #: What is taken over from code of another size whose kernels were found.
 _KERNELS: Final = ("kernels", "unlowered", "reason", "kept_bytes")
-#: PyTorch's errors where the program forbids something: a graph break, a recompilation, and too many of them.
-UNSUPPORTED: Final = "torch._dynamo.exc.Unsupported"
+#: PyTorch's errors where the program forbids recompilations, and too many of them.
 RECOMPILED: Final = "torch._dynamo.exc.RecompileError"
 OVER_LIMIT: Final = "torch._dynamo.exc.FailOnRecompileLimitHit"
+#: All errors that end a program as PyTorch would end it.
+ENDING: Final = (captured.UNSUPPORTED, captured.UNTRACEABLE, RECOMPILED, OVER_LIMIT)
 
 
 class CompiledCalls:
@@ -49,6 +51,7 @@ class CompiledCalls:
 
         Raises:
             Unsupported: PyTorch's own error where the graph breaks although the program asks for one graph.
+            TorchRuntimeError: PyTorch's own at an operator of the program that cannot be traced.
             RecompileError: PyTorch's own where it compiles again although the program forbids it.
             FailOnRecompileLimitHit: PyTorch's own at its limit, where code must not run uncompiled.
         """
@@ -83,6 +86,9 @@ class CompiledCalls:
         kinds.passes += 1
         has_kernels = followed is not None and key in followed.places
         code = self._followed(call, trace, kinds, lowers=lowers and not has_kernels)
+        if trace.ends is not None:
+            self._add(replace(code, graphs=0))  # PyTorch makes no graph
+            raise _error(*trace.ends)
         if _setting("error_on_recompile", default=False):
             _raise_if_again(trace)
         state.code_state = trace.code_state or state.code_state
@@ -203,7 +209,7 @@ def _unsupported(message: str | None, first: GraphBreak) -> Exception:
     """PyTorch's error of a graph break in code that is compiled with `fullgraph=True`, with the line."""
     code = "" if first.code is None else f"\n    {first.code}"
     place = f'\n\nfrom user code:\n   File "{first.file}", line {first.line}{code}\n'
-    return _error(UNSUPPORTED, f"{message or first.kind}{place}")
+    return _error(captured.UNSUPPORTED, f"{message or first.kind}{place}")
 
 
 def _raise_if_again(trace: TracedCall) -> None:
@@ -253,7 +259,7 @@ def _signature(target: Any, args: Any, kwargs: Any) -> tuple[object, object, int
         named = (*target.named_parameters(), *target.named_buffers())
         weights = (
             tuple((name, type(module), _described(module)) for name, module in target.named_modules()),
-            tuple((name, tensor.shape, tensor.dtype, tensor.requires_grad) for name, tensor in named),
+            tuple((name, _shape(tensor), tensor.dtype, tensor.requires_grad) for name, tensor in named),
         )
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     kinds = tuple(
@@ -264,6 +270,11 @@ def _signature(target: Any, args: Any, kwargs: Any) -> tuple[object, object, int
     alike = weights, kinds, str(structure), torch.is_grad_enabled(), getattr(target, "training", None), cast
     sizes = tuple((leaf.shape, leaf.stride()) for leaf in tensors)
     return (alike, sizes), alike, sum(leaf.numel() for leaf in tensors)
+
+
+def _shape(weight: Tensor) -> torch.Size | None:
+    """The shape of a weight; None before a lazy module has its first input."""
+    return None if is_uninitialized(weight) else weight.shape
 
 
 def _described(module: nn.Module) -> str:

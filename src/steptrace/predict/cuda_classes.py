@@ -254,7 +254,8 @@ class StreamContext:
         _current.stream = self._before.pop()
 
 
-_OF_TORCH: Final[Any] = torch.Generator
+#: PyTorch's own class, which a prediction replaces.
+GeneratorOfTorch: Final[Any] = torch.Generator
 #: Offsets of a CUDA generator are multiples of this.
 _OFFSET_UNIT: Final = 4
 #: How many states of generators are remembered at most.
@@ -267,7 +268,7 @@ class _KindOfGenerator(type(torch.Generator)):  # type: ignore[misc]
     """Metaclass by which generators that PyTorch made are instances, too."""
 
     def __instancecheck__(cls, value: object) -> bool:
-        return type.__instancecheck__(_OF_TORCH if cls is Generator else cls, value)
+        return type.__instancecheck__(GeneratorOfTorch if cls is Generator else cls, value)
 
 
 class Generator(torch.Generator, metaclass=_KindOfGenerator):
@@ -365,7 +366,7 @@ class DefaultGenerator(GpuGenerator):
 
     def __new__(cls, gpu: int) -> "DefaultGenerator":
         """The default generator of a GPU."""
-        generator: DefaultGenerator = _OF_TORCH.__new__(cls, "cpu")
+        generator: DefaultGenerator = GeneratorOfTorch.__new__(cls, "cpu")
         generator.gpu = gpu
         return generator
 

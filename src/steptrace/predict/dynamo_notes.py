@@ -2,7 +2,7 @@
 
 import importlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,7 @@ class TracedCall:
         specialized: Dynamo's names of numbers that cannot be dynamic, as some operator takes them as constants.
         error: PyTorch's message on the first graph break.
         number: how many calls of this code were followed before.
+        ends: PyTorch's error that ends the program, by the name of its class and its message; None if none does.
     """
 
     frames: list[DynamoFrame] = field(default_factory=list)
@@ -46,6 +47,7 @@ class TracedCall:
     specialized: frozenset[str] = frozenset()
     error: str | None = None
     number: int = 0
+    ends: tuple[str, str] | None = None
 
 
 @dataclass
@@ -94,26 +96,37 @@ def watching_breaks(notes: Notes) -> Iterator[None]:
         stack = getattr(exc, "real_stack", None) or (self.frame_summary and [self.frame_summary()])
         if stack and (stack[0].filename.startswith(OURS) or stack[-1].filename.startswith(OURS)):
             return log(self, code_options, reason, exc, *args, **kwargs)
-        file, line, code = place_of_stack(stack or [])
-        kind = getattr(exc, "gb_type", None) or type(exc).__name__
-        notes.trace.error = notes.trace.error or str(exc)
-        by_pytorch = broken_by_pytorch(kind, (frame.filename for frame in stack or ()))
-        if file is None and by_pytorch:
-            innermost = stack[-1]
-            file = innermost.filename
-            line = innermost.lineno
-            code = innermost.line
-        notes.breaks.append(
-            GraphBreak(
-                kind=kind,
-                file=file and trace_file_name(file),
-                line=line,
-                code=code,
-                by_pytorch=by_pytorch,
-                hints=" ".join(hints_of(exc)) or None,
-            )
-        )
+        note_break(notes, stack or [], exc)
         return log(self, code_options, reason, exc, *args, **kwargs)
 
     with mock.patch.object(translator, "log_graph_break", logged):
         yield
+
+
+def note_break(notes: Notes, stack: Sequence[Any], error: Any) -> None:
+    """Note a graph break.
+
+    Args:
+        notes: gets the break.
+        stack: the frames that Dynamo follows, the outermost first.
+        error: Dynamo's own.
+    """
+    file, line, code = place_of_stack(stack)
+    kind = getattr(error, "gb_type", None) or type(error).__name__
+    notes.trace.error = notes.trace.error or str(error)
+    by_pytorch = broken_by_pytorch(kind, (frame.filename for frame in stack))
+    if file is None and by_pytorch:
+        innermost = stack[-1]
+        file = innermost.filename
+        line = innermost.lineno
+        code = innermost.line
+    notes.breaks.append(
+        GraphBreak(
+            kind=kind,
+            file=file and trace_file_name(file),
+            line=line,
+            code=code,
+            by_pytorch=by_pytorch,
+            hints=" ".join(hints_of(error)) or None,
+        )
+    )

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from steptrace.predict.attention import attention, is_fused
 from steptrace.predict.backend import Replacements
-from steptrace.predict.pytorch import replacing
+from steptrace.predict.pytorch import aten, replacing
 from steptrace.predict.tensor import is_virtual
 from steptrace.torch_names import private
 
@@ -74,6 +74,27 @@ def _self_attention(  # noqa: PLR0913 - torch's own
             average_attn_weights, mask_type,
         )  # fmt: skip
         return result
+    return _attended(
+        attention, query, width, heads, qkv_weight, qkv_bias, weight, bias, mask, need_weights, average_attn_weights,
+        mask_type,
+    )  # fmt: skip
+
+
+def _attended(  # noqa: PLR0913
+    attend: Callable[..., Tensor],
+    query: Tensor,
+    width: int,
+    heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mask: Tensor | None,
+    need_weights: bool,  # noqa: FBT001
+    average_attn_weights: bool = True,  # noqa: FBT001, FBT002
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention of a sequence to itself as CUDA computes it; `attend` is the fused attention."""
     n = query.shape[0]
     t = query.shape[1]
     of_head = width // heads
@@ -82,7 +103,7 @@ def _self_attention(  # noqa: PLR0913 - torch's own
         if is_fused(of_heads, of_heads, of_heads):
             qkv = functional.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
             q, k, v = (part.view(n, t, heads, of_head).transpose(1, 2) for part in qkv)
-            attended = attention(q, k, v)
+            attended = attend(q, k, v)
             return functional.linear(attended.transpose(1, 2).reshape(n, t, width), weight, bias), None
     projected = query.reshape(n * t, width).mm(qkv_weight.t()).view(n, t, 3 * width)
     q, k, v = (part.view(n * heads, t, of_head) for part in _SPLIT_QKV(projected, qkv_bias, heads))
@@ -108,14 +129,33 @@ def _layer(  # noqa: PLR0913 - torch's own
     eps: float,
     *parameters: Any,
 ) -> Tensor:
-    norm_1 = parameters[:2]
-    norm_2 = parameters[2:4]
-    up, up_bias, down, down_bias = parameters[4:8]
     if not is_virtual(source):
         result: Tensor = _LAYER(
             source, width, heads, qkv_weight, qkv_bias, weight, bias, use_gelu, norm_first, eps, *parameters
         )
         return result
+    return _layer_on_device(
+        attention, source, width, heads, qkv_weight, qkv_bias, weight, bias, use_gelu, norm_first, eps, *parameters
+    )
+
+
+def _layer_on_device(  # noqa: PLR0913
+    attend: Callable[..., Tensor],
+    source: Tensor,
+    width: int,
+    heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    use_gelu: bool,  # noqa: FBT001
+    norm_first: bool,  # noqa: FBT001
+    eps: float,
+    *parameters: Any,
+) -> Tensor:
+    norm_1 = parameters[:2]
+    norm_2 = parameters[2:4]
+    up, up_bias, down, down_bias = parameters[4:8]
 
     def normed(x: Tensor, of_norm: Any) -> Tensor:
         weight, bias = of_norm
@@ -123,8 +163,8 @@ def _layer(  # noqa: PLR0913 - torch's own
 
     mask, mask_type = (*parameters[8:], None, None)[:2]
     x = normed(source, norm_1) if norm_first else source
-    x = _self_attention(
-        x, x, x, width, heads, qkv_weight, qkv_bias, weight, bias, mask, need_weights=False, mask_type=mask_type
+    x = _attended(
+        attend, x, width, heads, qkv_weight, qkv_bias, weight, bias, mask, need_weights=False, mask_type=mask_type
     )[0]
     x = x.add_(source)
     x = x if norm_first else normed(x, norm_1)
@@ -134,9 +174,24 @@ def _layer(  # noqa: PLR0913 - torch's own
     return x if norm_first else normed(x, norm_2)
 
 
+def _attention_on_device(attend: Callable[..., Tensor], query: Tensor, _key: Tensor, _value: Tensor, *rest: Any) -> Any:
+    names = ("width", "heads", "qkv_weight", "qkv_bias", "weight", "bias", "mask", "need_weights")
+    options = {"mask": None, "need_weights": True, **dict(zip(names, rest, strict=False))}
+    return _attended(attend, query, *(options[name] for name in names), *rest[len(names) :])
+
+
 #: The replacements of functions; none in a PyTorch that lacks one of the names.
 REPLACED: Final[dict[Any, Callable[..., Any]]] = (
     {_ATTENTION: _self_attention, _LAYER: _layer}
     if None not in (_ATTENTION, _LAYER, _SPLIT_QKV, _MASKED_SOFTMAX, _ACTIVATED, _MODES, _POP, _PUSH)
     else {}
 )
+#: What the operators launch on fake tensors, by operator; their first argument is the attention to use.
+OPERATORS: Final = {
+    operator: form
+    for operator, form in (
+        (aten("_transformer_encoder_layer_fwd"), _layer_on_device),
+        (aten("_native_multi_head_attention"), _attention_on_device),
+    )
+    if operator is not None and REPLACED
+}

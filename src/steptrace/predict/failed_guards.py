@@ -7,6 +7,7 @@ from steptrace.documents.compilations import GuardKind, Recompiled
 from steptrace.engine.compilations import kind_of_value, shortened
 from steptrace.predict.guard_values import (
     ALIASES,
+    ATTRIBUTES,
     CONTAINS,
     KEYS,
     LENGTHS,
@@ -90,6 +91,8 @@ def _figures(failed: Failed) -> _Figures:
         return _Figures(kind, guard.name, dimension, before, now)
     if guard.kind == SAME:
         return _Figures("alias", f"{guard.key} is {guard.name}")
+    if guard.kind in ATTRIBUTES:
+        return _Figures("other", f"{guard.name}.{guard.key}", None, _text(value), _text(other))
     if guard.kind in CONTAINS:
         return _Figures("other", f"{guard.key!r} in {guard.name}", None, _text(value), _text(other))
     if guard.kind in LENGTHS:

@@ -14,11 +14,17 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
+from steptrace.predict.cuda_classes import Generator, GeneratorOfTorch
+from steptrace.predict.fake_fallback import on_host
+from steptrace.predict.fake_state import fake_of
 from steptrace.predict.kernel_calls import ASSUMED_VALUE
+from steptrace.predict.tensor import is_virtual
 from steptrace.torch_names import private
 
 FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")
 pytree: Any = private("torch.utils._pytree")
+#: An operator has no form for fake tensors.
+_UNSUPPORTED: Any = private("torch._subclasses.fake_tensor.UnsupportedOperatorException") or ()
 _Mode: Any = private("torch.utils._python_dispatch.TorchDispatchMode") or object
 #: Operators whose result is a condition on values of tensors.
 _CONDITIONS: Final = ("aten.equal.default", "aten.allclose.default", "aten.is_nonzero.default")
@@ -30,13 +36,20 @@ _MOST_TRUE: Final = 16
 class ReadsBetweenGraphs(_Mode):  # type: ignore[misc]
     """Answers what fake tensors cannot: a value that is read between two graphs.
 
+    A tensor of the program that nothing led to, such as one of a scripted module or of an iterator, is fake from its
+    first operator on. An operator without a form for fake tensors runs on the CPU.
+
     Args:
         number: stands for each number of type float.
+        mode: the mode of the fake tensors.
+        fakes: the fake tensors, by the identity of the program's.
         fails: by their order, the conditions that do not hold.
     """
 
-    def __init__(self, number: float, fails: frozenset[int] = frozenset()) -> None:
+    def __init__(self, number: float, mode: Any, fakes: dict[int, Tensor], fails: frozenset[int] = frozenset()) -> None:
         super().__init__()
+        self._mode = mode
+        self._fakes = fakes
         #: How many conditions have been read.
         self.conditions = 0
         self.number = number
@@ -53,14 +66,21 @@ class ReadsBetweenGraphs(_Mode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func)
+        args, kwargs = pytree.tree_map(self._as_fake, (tuple(args), dict(kwargs or {})))
         if name in _CONDITIONS:
             return self._holds()
         if name == _READ:
             if args[0].dtype == torch.bool:
                 return self._holds()
             return self.number if args[0].dtype.is_floating_point else ASSUMED_VALUE
-        result = func(*args, **(kwargs or {}))
+        try:
+            result = func(*args, **kwargs)
+        except _UNSUPPORTED:
+            result = on_host(self._mode, func, args, kwargs)
         return pytree.tree_map(lambda value: _with_known_sizes(value, args), result)
+
+    def _as_fake(self, value: Any) -> Any:
+        return fake_of(value, self._mode, self._fakes) if is_virtual(value) else value
 
     def _holds(self) -> bool:
         self.conditions += 1
@@ -97,6 +117,10 @@ def _itself(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def _generator_of_cpu(_kind: type, _device: Any = "cpu", **_: Any) -> Any:
+    return GeneratorOfTorch()
+
+
 class _WithoutReferences:
     """In place of the module `weakref` where two tensors are swapped: Dynamo refers to each tensor that it meets."""
 
@@ -120,6 +144,8 @@ def answered(reads: ReadsBetweenGraphs) -> Iterator[None]:
         for name, method in methods.items():
             stack.enter_context(mock.patch.object(FakeTensor, name, method, create=True))
         stack.enter_context(mock.patch.object(utils, "weakref", _WithoutReferences))
+        # Dynamo knows PyTorch's own class alone.
+        stack.enter_context(mock.patch.object(Generator, "__new__", _generator_of_cpu))
         dispatch = dynamo.disable(ReadsBetweenGraphs.__torch_dispatch__)
         stack.enter_context(mock.patch.object(ReadsBetweenGraphs, "__torch_dispatch__", dispatch))
         stack.enter_context(reads)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from steptrace.predict import backend
+from steptrace.predict.cuda_classes import GeneratorOfTorch, GpuGenerator
+from steptrace.predict.fake_fallback import fake_from
 from steptrace.predict.tensor import is_virtual
 from steptrace.torch_names import private
 
@@ -44,6 +46,8 @@ _OF_MODULES: Final = ("_parameters", "_buffers", "_modules")
 
 def fake_of(value: Any, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Any:
     """A fake tensor on the device of a tensor, one for each tensor; any other value stays as it is."""
+    if isinstance(value, GpuGenerator):
+        return GeneratorOfTorch()  # Dynamo knows this class alone, and fake tensors take any generator
     if not isinstance(value, Tensor) or isinstance(value, FakeTensor):
         return value
     if id(value) not in fakes:
@@ -53,6 +57,9 @@ def fake_of(value: Any, mode: FakeTensorMode, fakes: dict[int, Tensor]) -> Any:
             )
         inside: Tensor = getattr(value, "_inner", value)
         device = backend.device(getattr(value, "gpu", 0)) if is_virtual(value) else value.device
+        if inside.layout is not torch.strided:
+            fakes[id(value)] = fake_from(mode, inside, device)
+            return fakes[id(value)]
         empty = torch.empty_strided(inside.shape, inside.stride(), dtype=inside.dtype, device="meta")
         fake: Tensor = FakeTensor(mode, empty, device)
         if isinstance(value, nn.Parameter):
@@ -82,6 +89,8 @@ class FakeState:
             self._seen[id(value)] = value
             # A tensor on the CPU is made fake where Dynamo meets it, and has its values where the program reads it.
             return fake_of(value, self._mode, self._fakes) if is_virtual(value) else value
+        if isinstance(value, GpuGenerator):
+            return fake_of(value, self._mode, self._fakes)
         if isinstance(value, _ATOMS) or depth > _DEEPEST:
             return value
         if isinstance(value, tuple):
@@ -139,12 +148,13 @@ class FakeState:
 
     def _module(self, module: nn.Module, depth: int) -> None:
         attributes = vars(module)
-        if id(attributes) in self._seen:
-            return
+        if id(attributes) in self._seen or isinstance(module, torch.jit.ScriptModule):
+            return  # the tensors of a scripted module belong to C++
         self._seen[id(attributes)] = attributes
         for tensors in (attributes.get("_parameters", {}), attributes.get("_buffers", {})):
             self._seen.update((id(tensor), tensor) for tensor in tensors.values())
-            tensors.update({name: fake_of(value, self._mode, self._fakes) for name, value in tensors.items()})
+            for name, value in list(tensors.items()):
+                tensors[name] = fake_of(value, self._mode, self._fakes)
         self._mapping({name: value for name, value in attributes.items() if name not in _OF_MODULES}, depth)
         for name, value in list(attributes.items()):
             if isinstance(value, Tensor | tuple):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from steptrace.inductor.lower import GpuFacts, launches_of, operators_of
 from steptrace.predict import attention
+from steptrace.predict.composite_kernels import launches_in
 from steptrace.predict.dynamo_notes import OURS, Notes
 from steptrace.predict.guards import Compiled, fits, frame_of
 from steptrace.predict.kernel_calls import ASSUMED_VALUE, number_of, recorded_form, with_numbers
@@ -124,8 +125,9 @@ class GraphCompiler:
                 )
             else:
                 launches = operators_of(graph)
+            parts = [part for launch in launches for part in launches_in(with_numbers(launch))]
         notes.is_lowering = False
-        calls = [recorded_form(with_numbers(launch), notes.mask_share) for launch in launches]
+        calls = [recorded_form(part, notes.mask_share) for part in parts]
         (notes.backward if is_backward else notes.forward).append([call for call in calls if call is not None])
 
         def run(inputs: list[Any]) -> Any:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from steptrace.documents.compilations import GuardKind
 from steptrace.engine.frames import LOOK_PAST, trace_file_name
 from steptrace.predict.backend import DEVICE_TYPE
+from steptrace.predict.pytorch import is_uninitialized
 
 #: Dynamo's kinds of guards whose values are compared, and which part of a value is compared.
 LENGTHS: Final = ("SEQUENCE_LENGTH", "DICT_LENGTH")
@@ -28,10 +29,29 @@ TENSOR: Final = "TENSOR_MATCH"
 TYPE: Final = "TYPE_MATCH"
 _CLOSURE: Final = "CLOSURE_MATCH"
 KEYS: Final = "DICT_KEYS_MATCH"
+#: Guards on whether an object has an attribute: at all, or of its own, beside those of its class.
+_HAS: Final = "HASATTR"
+_OWN: Final = "NOT_PRESENT_IN_GENERIC_DICT"
+ATTRIBUTES: Final = (_HAS, _OWN)
+#: Guards on where an iterator stands.
+_ITERATORS: Final = ("RANGE_ITERATOR_MATCH", "COUNT_ITERATOR_MATCH", "TUPLE_ITERATOR_LEN")
 PRESENT: Final = "NOT_NONE_MATCH"
 SAME: Final = "DUPLICATE_INPUT"
 _COMPARED: Final = frozenset(
-    (*LENGTHS, *_CONSTANTS, *_IDENTITIES, *CONTAINS, TENSOR, TYPE, _CLOSURE, KEYS, PRESENT, SAME)
+    (
+        *LENGTHS,
+        *_CONSTANTS,
+        *_IDENTITIES,
+        *CONTAINS,
+        *ATTRIBUTES,
+        *_ITERATORS,
+        TENSOR,
+        TYPE,
+        _CLOSURE,
+        KEYS,
+        PRESENT,
+        SAME,
+    )
 )
 #: Dynamo's name of all conditions on sizes, and a name for which tensors are the same.
 SHAPES: Final = "SHAPE_ENV"
@@ -39,6 +59,8 @@ ALIASES: Final = "aliases"
 #: Beginnings of the names of objects that a program can change: arguments and closures, and its own globals.
 _LOCAL: Final = "L["
 _GLOBAL: Final = "G["
+#: Beginnings of the names of attributes of such an object's class.
+_OF_CLASS: Final = (f"dict(type({_LOCAL}", f"dict(type({_GLOBAL}")
 #: Names that Dynamo makes up for modules of PyTorch.
 _MADE_UP: Final = "__"
 #: Attributes with the dimensions of a tensor that `mark_dynamic` marks.
@@ -65,8 +87,8 @@ class Guard(NamedTuple):
         file: file of the line that needs it; None if no line of the program does.
         line: that line.
         code: its text.
-        key: of a guard on what a dictionary or set contains, that; of one on two arguments that are the same object,
-            the expression for the other one.
+        key: of a guard on what a dictionary or set contains, that; of one on an attribute, its name; of one on two
+            arguments that are the same object, the expression for the other one.
     """
 
     kind: str
@@ -84,12 +106,15 @@ def guards_of(guards: Iterable[Any]) -> list[Guard]:
     Args:
         guards: Dynamo's own, `torch._guards.Guard`.
     """
-    compared = [guard for guard in guards if guard.create_fn_name() in _COMPARED and _may_change(guard.name)]
+    compared = [guard for guard in guards if guard.create_fn_name() in _COMPARED and _may_change(guard)]
     return [_read(guard) for guard in sorted(compared) if not isinstance(_key(guard), _Missing)]
 
 
-def _may_change(name: str) -> bool:
-    """Whether a program can change an object of this name between two calls."""
+def _may_change(guard: Any) -> bool:
+    """Whether a program can change the object of a guard between two calls."""
+    name: str = guard.name
+    if name.startswith(_OF_CLASS):  # methods of classes stay
+        return guard.create_fn_name() in (*_CONSTANTS, *LENGTHS)
     return name.startswith(_LOCAL) or (name.startswith(_GLOBAL) and not name[len(_GLOBAL) + 1 :].startswith(_MADE_UP))
 
 
@@ -107,7 +132,7 @@ def _read(guard: Any) -> Guard:
 
 
 def _key(guard: Any) -> Any:
-    """What a dictionary or set has to contain, or the name of the other argument that is the same object.
+    """What a dictionary or set has to contain, an attribute, or the name of the other argument that is the same object.
 
     None for a guard of another kind; `MISSING` if the key is an object.
     """
@@ -115,6 +140,8 @@ def _key(guard: Any) -> Any:
     arguments = guard.create_fn.keywords if isinstance(guard.create_fn, partial) else {}
     if kind == SAME:
         return getattr(arguments.get("source_b"), "name", MISSING)
+    if kind in ATTRIBUTES:
+        return arguments.get("attr", MISSING)
     if kind not in CONTAINS:
         return None
     key = arguments.get("key", MISSING)
@@ -329,6 +356,14 @@ def _compared(guard: Guard, value: Any, scope: "Scope") -> Any:
     kind = guard.kind
     if kind in CONTAINS:
         return guard.key in value
+    if kind in _ITERATORS:
+        return str(value.__reduce__()[1:])  # what is left of it
+    if kind == _HAS:
+        return hasattr(value, str(guard.key))
+    if kind == _OWN:
+        return guard.key in vars(value)
+    if isinstance(value, Tensor) and is_uninitialized(value):
+        return MISSING  # its first call gives it a shape, before Dynamo looks at it
     if kind == TENSOR:
         return TensorValue.from_tensor(value) if isinstance(value, Tensor) else Identity(type(value))
     if kind in LENGTHS:  # Dynamo compares the type as well
@@ -392,6 +427,7 @@ def _global_state() -> dict[Guard | str, Any]:
             torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None,
             torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
         ),
+        "default_device": str(torch.get_default_device()).replace(DEVICE_TYPE, "cuda"),
         "default_dtype": torch.get_default_dtype(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "inference_mode": torch.is_inference_mode_enabled(),

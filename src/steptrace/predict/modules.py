@@ -95,9 +95,9 @@ def _associative_scan(combine: _Function, rows: Sequence[Tensor], additional_inp
     return values if spec is None else pytree.tree_unflatten(values, spec)
 
 
-def _map(function: _Function, rows: Sequence[Tensor], operands: Sequence[Any] = ()) -> tuple[Any, ...]:
-    results = [tuple(function(*row, *operands)) for row in zip(*rows, strict=True)]
-    return tuple(map(torch.stack, zip(*results, strict=True)))
+def _map(function: _Function, rows: Sequence[Tensor], operands: Sequence[Any] = ()) -> Any:
+    results = [function(*row, *operands) for row in zip(*rows, strict=True)]
+    return pytree.tree_map(lambda *parts: torch.stack(parts), *results)  # in the form that the function returns
 
 
 def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:

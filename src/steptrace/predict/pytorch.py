@@ -44,6 +44,11 @@ def dispatch_keys(*names: str) -> Any:
     return joined
 
 
+def is_uninitialized(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a lazy module's that has no shape yet."""
+    return isinstance(tensor, torch.nn.parameter.UninitializedParameter | torch.nn.parameter.UninitializedBuffer)
+
+
 def storage_key(storage: Any) -> int:
     """A number that a storage has for as long as it lives."""
     return int(storage._cdata) if _HAS_CDATA else id(storage)
