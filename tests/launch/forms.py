@@ -42,8 +42,7 @@ def loader():
     data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
     for _ in range(STEPS):
         for inputs, targets in torch.utils.data.DataLoader(data, batch_size=16):
-            inputs = inputs.to(device)
-            targets = targets.to(device)
+            inputs, targets = inputs.to(device), targets.to(device)  # two syncs of one line
             optimizer.zero_grad()
             loss = nn.functional.mse_loss(model(inputs), targets)
             loss.backward()

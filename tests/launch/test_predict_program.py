@@ -32,7 +32,7 @@ def test_each_sync_of_an_unchanged_program_has_its_line(capfd) -> None:
     assert (prediction["total"], prediction["by_step"], prediction["unknown"]) == (3, [3, 3, 3, 3], [])
     assert max(prediction["warmup_by_step"]) <= 3  # without the copies of the weights before the first step
     assert prediction["exit_code"] is None
-    copies = "inputs, targets = inputs.to(device), targets.to(device)"
+    copies = "inputs, targets = inputs.to(device), targets.to(device)  # two syncs of one line"
     assert places(prediction) == {copies: 2, "loss.item()": 1}
     assert {Path(site["file"]).name for site in prediction["sites"]} == {"forms.py"}
     assert {site["code"]: site["phase"] for site in prediction["sites"]} == {copies: "data", "loss.item()": "other"}

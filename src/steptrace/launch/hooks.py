@@ -3,6 +3,7 @@
 The program calls these functions instead of PyTorch's, so they are short, and none syncs with a device.
 """
 
+import ctypes
 import functools
 import threading
 import time
@@ -93,11 +94,15 @@ class Hooks:
         # Dynamo calls these functions while it traces, and takes their results for constants.
         self._graph_may_end = torch.compiler.assume_constant_result(_graph_may_end)  # type: ignore[no-untyped-call]
         self._report_from_graph = torch.compiler.assume_constant_result(  # type: ignore[no-untyped-call]
-            lambda optimizer: self._reported_by_graph(optimizer)  # a bound method cannot be marked
+            lambda address: self._reported_by_graph(address)  # a bound method cannot be marked
         )
 
-    def _reported_by_graph(self, optimizer: Any) -> None:
-        """Let the graph that Dynamo traces in this thread report a step of this optimizer each time it was called."""
+    def _reported_by_graph(self, address: int) -> None:
+        """Let the graph that Dynamo traces in this thread report a step of an optimizer each time it was called.
+
+        `address`: the optimizer's `id`. PyTorch 2.11 passes only constants to a function that is called while it traces.
+        """
+        optimizer = ctypes.cast(address, ctypes.py_object).value  # it lives, since its step is being traced
         current = private(_TRANSLATOR)
         graph: Any = getattr(None if current is None else current(), "output", None)
         compiler = getattr(graph, "compiler_fn", None)
@@ -205,7 +210,7 @@ class Hooks:
         @functools.wraps(inner)
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_in_one_graph():
-                self._report_from_graph(optimizer)
+                self._report_from_graph(id(optimizer))
                 return inner(optimizer, *args, **kwargs)
             finder = self.finder
             self.tell(finder.optimizer_begins)
