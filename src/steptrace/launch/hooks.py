@@ -100,7 +100,7 @@ class Hooks:
     def _reported_by_graph(self, address: int) -> None:
         """Let the graph that Dynamo traces in this thread report a step of an optimizer each time it was called.
 
-        `address`: the optimizer's `id`. PyTorch 2.11 passes only constants to a function that is called while it traces.
+        `address`: the optimizer's `id`. PyTorch 2.11 passes only constants to a function called while it traces.
         """
         optimizer = ctypes.cast(address, ctypes.py_object).value  # it lives, since its step is being traced
         current = private(_TRANSLATOR)
