@@ -108,3 +108,14 @@ def test_a_step_of_fewer_samples_is_not_the_fastest_and_peaks_that_differ_are_na
     assert [(row.name, row.alike, row.is_alone) for row in answer.estimated] == [("fast", (), False)]
     assert answer.memory is not None
     assert (answer.memory.least.name, answer.memory.most.peak_bytes) == ("half", 2**30)
+
+
+def test_where_all_variants_have_other_batches_no_speed_is_claimed():
+    half = an_estimate(5.0, 6.0) | {"batch": 4, "difference": difference(1.8, 2.2, (5.0, 6.0))}
+    variants = [
+        {"name": name, "status": "ok", "baseline": "plain", "equivalence": {"status": "same"}, "estimates": [estimate]}
+        for name, estimate in (("plain", an_estimate(10.0, 11.0)), ("half", half))
+    ]
+    answer = answer_of(fill(Comparison, {"study": "s", "baseline": "plain", "variants": variants}))
+    assert [row.outcome for row in answer.estimated] == ["other_batches"]
+    assert answer.use != "half"

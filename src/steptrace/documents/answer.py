@@ -22,7 +22,9 @@ Outcome = Literal[
 #: Why no variant has a verdict.
 NoVerdict = Literal["baseline_not_measured", "baseline_alone", "one_run_each", "too_noisy", "other"]
 #: The outcome of the estimates for one GPU.
-EstimatedOutcome = Literal["fastest", "one_variant", "not_estimated", "some_not_estimated", "all_alike", "cannot_tell"]
+EstimatedOutcome = Literal[
+    "fastest", "one_variant", "not_estimated", "some_not_estimated", "all_alike", "cannot_tell", "other_batches"
+]
 #: A variant that is at most this many times as fast as its baseline is called about as fast. Ours.
 _ABOUT_AS_FAST: Final = 1.05
 #: Things that a step can have fewer of than its baseline's.

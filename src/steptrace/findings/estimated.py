@@ -126,6 +126,9 @@ def estimated_answer(study: Comparison, gpu: str) -> EstimatedAnswer:
         band = times.get(only.name)
         outcome: EstimatedOutcome = "not_estimated" if band is None else "one_variant"
         return EstimatedAnswer(gpu=gpu, outcome=outcome, name=only.name, step_ms=band, not_estimated=missing)
+    others = [variant for variant in study.variants if not variant.is_baseline]
+    if best is None and others and all(_has_other_batch(study, variant, gpu) for variant in others):
+        return EstimatedAnswer(gpu=gpu, outcome="other_batches", not_estimated=missing)
     if best is None:
         if missing:
             outcome = "some_not_estimated"

@@ -24,6 +24,8 @@ def estimated_sentence(answer: EstimatedAnswer) -> str:
             )
         case "cannot_tell":
             return f"Which is the fastest on {gpu} cannot be told by estimates."
+        case "other_batches":
+            return f"Batches differ, so step times on {gpu} are not compared; the page has samples per second."
         case "fastest":
             return " ".join(_fastest(answer, missing))
 
