@@ -14,6 +14,7 @@ those of its repository. Versions other than the ones that were read may differ.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -89,10 +90,20 @@ _LINALG: tuple[SyncRule, ...] = (
 
 _COALESCE = "native/sparse/cuda/SparseCUDATensor.cu: _coalesce_sparse_cuda"
 _CONVERSIONS = "native/TensorConversions.cpp"
+_PERMUTE = "native/TensorShape.cpp: permute_sparse_coo"
+_SELECT = "native/sparse/cuda/SparseCUDATensor.cu: index_select_sparse_cuda"
 _WAITS = "Thrust waits for sorting and joining indices, and a count is copied to the host"
 
+#: Functions of each value that PyTorch computes on a coalesced COO tensor, which the host first has to make.
+_OF_COALESCED: Final = (
+    "abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv", "expm1", "floor", "frac", "isnan",
+    "isneginf", "isposinf", "log1p", "nan_to_num", "pow", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin",
+    "sinh", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
 #: Operators whose rows below (or their absence) also hold for COO tensors.
 SPARSE_JUDGED = frozenset({
+    *_OF_COALESCED, "cat", "div", "empty_like", "index_select", "neg", "permute", "stack", "sub", "unsqueeze",
+    "zeros_like",
     "_coalesce", "_coalesced_", "indices", "values", "_indices", "_values", "_nnz", "is_coalesced", "_to_dense",
     "sparse_mask", "clone", "detach", "sum", "add", "add_", "mul", "mul_", "div_", "zero_", "t", "transpose",
     "mm", "mv", "addmm", "_sparse_mm", "_sparse_addmm", "_sparse_coo_tensor_with_dims_and_tensors", "sparse_dim",
@@ -144,7 +155,24 @@ def _of_fewer_dims(call: Call) -> int:
     return 3 if call["sparse_dim"] is not None and call["sparse_dim"] < call["self"].dim() else 0
 
 
+def _reorders_indices(call: Call) -> int:
+    """`permute` of a COO tensor: the order of its sparse dimensions is copied to the device, unless it stays."""
+    inner = unwrap(call["self"])
+    if inner.layout != torch.sparse_coo:
+        return 0
+    dims = [dim % inner.dim() for dim in call["dims"]][: inner.sparse_dim()]
+    return int(dims != list(range(len(dims))))
+
+
+def _selects_entries(call: Call) -> int:
+    inner = unwrap(call["self"])
+    return int(inner.layout == torch.sparse_coo and call["dim"] % inner.dim() < inner.sparse_dim())
+
+
 _SPARSE: tuple[SyncRule, ...] = (
+    *(SyncRule(op, "stream", _coalesces("self"), _COALESCE, _WAITS) for op in _OF_COALESCED),
+    SyncRule("permute", "h2d_copy", _reorders_indices, _PERMUTE, "the order of the dimensions is copied to the device"),
+    SyncRule("index_select", "d2h_copy", _selects_entries, _SELECT, "the host must know how many entries are selected"),
     *(
         SyncRule(op, "stream", _coalesces(argument), _COALESCE, _WAITS)
         for op, argument in (
