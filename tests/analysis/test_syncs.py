@@ -1,5 +1,8 @@
 """What syncs cost, by place, and the upper bound of what removing them saves."""
 
+import cProfile
+import pstats
+
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -129,7 +132,7 @@ CALL_NS = 2 * US
 def bound(trace: Trace, *lines: int) -> int:
     """Of the waits at these lines; of all without any."""
     costs = sync_costs(trace)
-    return ceiling_ns(trace, costs, set(costs.index[costs["line"].isin(lines)] if lines else costs.index))
+    return ceiling_ns(trace, set(costs.index[costs["line"].isin(lines)] if lines else costs.index))
 
 
 @pytest.mark.parametrize("program", [WAITING, HIDDEN], ids=["exposed", "hidden"])
@@ -266,3 +269,30 @@ def test_no_simulated_saving_is_above_the_bound(program: list[tuple[str, int]], 
     gone = sum(what == "item" and number in lines for what, number in program)
     really = time_of(program, 2) - time_of(faster, 2)
     assert bound(simulate(program, 2).trace(), *lines) >= really - 2 * gone * CALL_NS
+
+
+def _at_lines(lines: int) -> Trace:
+    """A step with a kernel and a wait for it at each of so many lines."""
+    builder = TraceBuilder()
+    builder.step(0, 0, 20 * US * lines)
+    for line in range(lines):
+        at = 20 * US * line
+        builder.frame(f"train.py({line + 1}): step{line}", at, 19 * US)
+        builder.kernel(at + US, at + 3 * US, 5 * US)
+        builder.call("cudaStreamSynchronize", at + 4 * US, 5 * US)
+    return builder.trace()
+
+
+def test_the_cost_of_sites_needs_calls_by_their_number() -> None:
+    """Whichever waits are left and when the streams were busy is the same for all sites."""
+    calls = []
+    for lines in (50, 100, 200):
+        trace = _at_lines(lines)
+        profile = cProfile.Profile()
+        profile.enable()
+        sites = sync_sites(trace)
+        profile.disable()
+        assert len(sites) == lines
+        calls.append(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+    small, middle, large = calls
+    assert large - middle < 2.5 * (middle - small)

@@ -9,7 +9,7 @@ beyond the next GPU work.
 """
 
 from collections import Counter
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +25,7 @@ from steptrace.documents.syncs import SyncCost, SyncSite, TracedSyncs
 from steptrace.documents.table import rows
 from steptrace.intervals import Ints, Spans
 from steptrace.periods import period
-from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
+from steptrace.trace.columns import counted, spans_of, start_end, unmeasured
 from steptrace.trace.model import Trace, launched_at, once
 from steptrace.trace.names import HOST_PARTS, is_stream_copy, wait_scope
 from steptrace.trace.source import PROGRAM_COLUMNS, SITE_COLUMNS, sites_of
@@ -73,7 +73,7 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
             "count": len(group),
             "blocked_ns": int(group["blocked_ns"].sum()),
             "exposed_idle_ns": exposed_idle(trace, group),
-            "ceiling_ns": ceiling_ns(trace, costs, set(group.index)) if launches_measured(trace) else None,
+            "ceiling_ns": ceiling_ns(trace, group.index) if launches_measured(trace) else None,
         }
         for key, group in costs[costs["counted"].to_numpy()].groupby([*SITE_KEY], dropna=False, sort=False)
     ]
@@ -127,6 +127,7 @@ def exposed_idle(trace: Trace, costs: pd.DataFrame) -> int | None:
     return intervals.measure(intervals.intersect(idle_spans(trace), exposed))
 
 
+@once
 def idle_spans(trace: Trace) -> Spans:
     """The spans in which the GPU was idle between its first and last work."""
     gpu = activity(trace)
@@ -178,7 +179,7 @@ def syncs(trace: Trace) -> TracedSyncs:
         by_step=None if per_step is None else tuple(per_step),
         blocked_ns=int(taken["blocked_ns"].sum()),
         exposed_idle_ns=exposed_idle(trace, taken),
-        ceiling_ns=ceiling_ns(trace, costs, set(taken.index)) if launches_measured(trace) else None,
+        ceiling_ns=ceiling_ns(trace, taken.index) if launches_measured(trace) else None,
         by_kind={str(kind): int(n) for kind, n in taken["kind"].value_counts().sort_index().items()},
         outside_steps=int((~in_step).sum()),
         sites=rows(sync_sites(trace), SyncSite),
@@ -191,17 +192,19 @@ def kinds_of_steps(trace: Trace) -> tuple[StepKind, ...]:
     return step_kinds(steps_alike(trace), None if trace.device is None else syncs(trace).by_step)
 
 
-def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:
+def ceiling_ns(trace: Trace, gone: Collection[int]) -> int:
     """Upper bound, in ns, of the time that all steps together save without the syncs `gone` (rows of `syncs`).
 
     What comes before a sync is earlier by at most the waits before it, and what comes after by at most the idle time
     after it more. So the smallest sum of the two over all syncs is a bound, too.
     """
-    if not gone:
+    if len(gone) == 0:
         return 0
-    removed = costs.index.isin(list(gone))
+    costs = sync_costs(trace)
+    removed = np.sort(np.fromiter(gone, dtype=np.int64, count=len(gone)))
     start, end = start_end(costs)
-    fence = np.sort(end[~removed & _waits_for_all(trace, costs, start, end)])
+    waits = _waits_for_all(trace)
+    fence = end[waits[np.isin(waits, removed, assume_unique=True, invert=True)]]
     place = np.searchsorted(fence, end[removed], side="left")
     # Gaps in work launched before the recording are not the steps' idle time, and close by no sync of theirs.
     begin, stop = gpu_window(trace)
@@ -221,12 +224,17 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     waited = np.cumsum(blocked) - blocked
     waited -= waited[first][window]
     least = np.add.reduceat(blocked, first)
-    for _, work in trace.kernels.groupby(["device", "stream"]):
-        busy = intervals.union(spans_of(work))
+    for busy in _busy_by_stream(trace):
         ends = windows[window, 1]
         idle = ends - begins - intervals.measure_within(busy, begins, ends)
         least = np.minimum(least, np.minimum.reduceat(waited + idle, first))
     return int(least.sum())
+
+
+@once
+def _busy_by_stream(trace: Trace) -> tuple[Spans, ...]:
+    """The busy spans of each stream of each GPU."""
+    return tuple(intervals.union(spans_of(work)) for _, work in trace.kernels.groupby(["device", "stream"]))
 
 
 def _scope(kind: str) -> str | None:
@@ -234,18 +242,22 @@ def _scope(kind: str) -> str | None:
     return "stream" if kind in ("d2h_copy", "h2d_copy") or is_stream_copy(kind) else wait_scope(kind)
 
 
-def _waits_for_all(trace: Trace, costs: pd.DataFrame, start: Ints, end: Ints) -> Mask:
-    """A mask of the syncs that wait for all GPU work launched before them.
+@once
+def _waits_for_all(trace: Trace) -> Ints:
+    """The rows of the counted syncs that wait for all GPU work launched before them, in order of their ends.
 
     With work on several streams only a device sync does, with work on several GPUs none.
     """
+    costs = sync_costs(trace)
+    start, end = start_end(costs)
     launched, order = _launch_order(trace, None)
     reach = np.maximum.accumulate(start_end(trace.kernels)[1][order])
     place = np.searchsorted(launched, start, side="right")
     done = costs["counted"].to_numpy(dtype=bool) & (np.append(0, reach)[place] <= end)
     if trace.kernels["device"].nunique() > 1:
-        return np.zeros_like(done)
+        return np.empty(0, dtype=np.int64)
     several = trace.kernels["stream"].nunique() > 1
-    scopes = [_scope(kind) for kind in costs["kind"]]
-    for_all = np.array([scope == "device" or (scope == "stream" and not several) for scope in scopes], dtype=bool)
-    return np.asarray(done & for_all, dtype=bool)
+    scopes = {kind: _scope(str(kind)) for kind in costs["kind"].unique()}
+    for_all = [scopes[kind] == "device" or (scopes[kind] == "stream" and not several) for kind in costs["kind"]]
+    rows_for_all = np.flatnonzero(done & np.array(for_all, dtype=bool))
+    return rows_for_all[np.argsort(end[rows_for_all], kind="stable")]

@@ -98,6 +98,7 @@ def unknown_parts(trace: Trace) -> frozenset[str]:
     return frozenset(f"idle_{cause}" for cause in CAUSES if cause not in known_causes(trace))
 
 
+@once
 def gpu_window(trace: Trace) -> tuple[int, int]:
     """Start and end of the window for a GPU's shares: all steps, or without any the GPU's span.
 

@@ -202,7 +202,10 @@ def _device_times(trace: Trace, label: Ints, count: int) -> dict[str, Any]:
     start, end = start_end(trace.kernels)
     self_ns = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
     holder, kernel = work_in_labels(trace)
-    # With a label inside itself, each activity counts once.
-    belongs, kernel = np.unique(np.column_stack([label[holder], kernel]), axis=0).T
+    # With a label inside itself, each activity counts once. One number stands for a pair: a table of pairs would take
+    # several times the time and memory to sort, and deeply nested labels have many.
+    pairs = np.sort(label[holder] * len(trace.kernels) + kernel)
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    belongs, kernel = np.divmod(pairs, max(len(trace.kernels), 1))
     inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
     return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, self_ns), strict=True))
