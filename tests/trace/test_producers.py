@@ -287,13 +287,14 @@ def _other_runtime(category: str, launch: str, wait: str | None, **args: Any) ->
         ("privateuse1_runtime", "AscendCL@aclrtLaunchKernel", "AscendCL@aclrtSynchronizeStreamWithTimeout", "stream"),
         ("privateuse1_driver", "aclrtLaunchKernel", "aclrtSynchronizeDevice", "device"),
         ("musa_runtime", "musaLaunchKernel", "musaStreamSynchronize", "stream"),
+        ("mlu_runtime", "cnrtInvokeKernel", "cnrtQueueSync", "stream"),
         ("mtia_runtime", "mtiaLaunchKernel", "mtiaDeviceSynchronize", "device"),
         ("cuda_driver", "cuLaunchKernelEx", "cuCtxSynchronize", "device"),
         ("Runtime", "cudaLaunchKernel", "cudaEventSynchronize", "event"),
     ],
 )
 def test_other_runtimes_are_read_by_their_ending(category: str, launch: str, wait: str, scope: str) -> None:
-    assert names.wait_scope(wait) == scope
+    assert (names.launch_kind(launch), names.wait_scope(wait)) == ("kernel", scope)
     entry = _other_runtime(category, launch, wait, **{"sycl queue": 64}).summary()
     assert entry.quality.launch_coverage == 1
     assert (entry.syncs.per_step, entry.syncs.count) == (1, 3)

@@ -164,9 +164,9 @@ _MODULES = {
     "ascend": "torch.npu",
 }
 
-#: Calls that always put a kernel, or a graph of work, on a GPU: of CUDA, HIP, XPU and others that name them so. Empty
-#: copies leave no record, and a host function is no work of the GPU.
-_LAUNCHES = re.compile(r"^[a-z]\w*Launch(?!HostFunc|Attribute)\w*\Z|^cn(?:rt)?InvokeKernel\w*\Z")
+#: Calls that always put a kernel, or a graph of work, on a GPU: of CUDA, HIP, XPU, MLU and others that name them so.
+#: Empty copies leave no record, and a host function is no work of the GPU.
+_LAUNCHES = re.compile(r"^(?:\w+@)?[a-z]\w*(?:Launch(?!HostFunc|Attribute)|InvokeKernel)\w*\Z")
 _BEGINS_CAPTURE = re.compile(r"^[a-z]+StreamBeginCapture")
 _ENDS_CAPTURE = re.compile(r"^[a-z]+StreamEndCapture")
 
