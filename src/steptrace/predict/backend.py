@@ -293,6 +293,7 @@ def ensure_registered() -> None:
             next_step="predict in a process of its own: python -m steptrace.predict.main",
         )
     before = {name: getattr(torch._C, name)() for name in _ASKED_FOR_ACCELERATOR if has(f"torch._C.{name}")}
+    own_calls = _own_accelerator_calls()
     # Not `backend_registration._setup_privateuseone_for_python_backend`, which adds methods of this name to tensors,
     # storages and modules, and would leave them there.
     _registration("torch.utils.backend_registration.rename_privateuse1_backend")(DEVICE_TYPE)
@@ -305,7 +306,7 @@ def ensure_registered() -> None:
     answers: dict[str, Any] = {name: partial(_accelerator, accelerator) for name, accelerator in before.items()}
     answers |= {
         f"_accelerator_{name}": partial(_of_own_accelerator, getattr(torch._C, f"_accelerator_{name}"), call)
-        for name, call in _own_accelerator_calls().items()
+        for name, call in own_calls.items()
         if has(f"torch._C._accelerator_{name}")
     }
     if _BACKEND_NAME is not None:
@@ -368,12 +369,17 @@ def _own_accelerator_calls() -> dict[str, Callable[..., Any]]:
     }
     if torch.cuda.is_available():
         return {name: call for name, call in calls.items() if call is not None}
-    return dict.fromkeys(calls, _no_accelerator)
+    current = private("torch._C._accelerator_getDeviceIndex")
+    try:
+        current()
+    except RuntimeError as error:
+        return dict.fromkeys(calls, partial(_raise, str(error)))
+    return {}  # an accelerator that is no GPU of CUDA
 
 
-def _no_accelerator(*_: object) -> NoReturn:
-    """Raise the error of PyTorch in a process without an accelerator."""
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+def _raise(message: str, *_: object) -> NoReturn:
+    """Raise PyTorch's error again, which a build for CUDA words otherwise than one for the CPU."""
+    raise RuntimeError(message)
 
 
 def _of_own_accelerator(virtual: Callable[..., Any], own: Callable[..., Any], *args: Any) -> Any:
