@@ -117,6 +117,14 @@ def test_pytorch_cannot_swap_a_parameter_that_a_graph_holds() -> None:
     assert held.requires_grad
 
 
+def test_pytorch_names_the_kind_of_tensors_that_an_operator_does_not_take() -> None:
+    with pytest.raises(NotImplementedError) as caught:
+        torch.lgamma(torch.eye(2).to_sparse())
+    found = messages.TORCH_MISSES_KERNEL.find(caught.value)
+    assert found is not None
+    assert (found["operator"], found["kind"]) == ("lgamma", "Sparse")
+
+
 class Counting(nn.Module):
     """Has an attribute that Dynamo takes for a constant."""
 

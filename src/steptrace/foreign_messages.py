@@ -97,6 +97,14 @@ TORCH_MISSES_STREAM: Final = ForeignMessage(
     otherwise="a backward pass on a real GPU after a prediction fails with PyTorch's own words",
     pattern=re.compile(r"opt_ready_stream && opt_parent_stream"),
 )
+TORCH_MISSES_KERNEL: Final = ForeignMessage(
+    owner="PyTorch 2.11 to 2.14, a NotImplementedError",
+    meaning="an operator (`operator`) has no kernel on the CPU for a kind of tensors (`kind`, such as `Sparse`)",
+    otherwise="a prediction's error on such an operator names the CPU",
+    pattern=re.compile(
+        r"\ACould not run 'aten::(?P<operator>[^']+)' with arguments from the '(?P<kind>\w*)CPU' backend"
+    ),
+)
 TORCH_MISSES_CUDA: Final = ForeignMessage(
     owner="PyTorch 2.11 to 2.14, a UserWarning",
     meaning="there is no CUDA device, or flex_attention is not compiled; neither is so on the virtual device",

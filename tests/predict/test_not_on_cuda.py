@@ -9,6 +9,7 @@ import yaml
 
 from steptrace.predict import cpu_operators, predict_syncs
 from steptrace.predict.fault import fault_report
+from steptrace.predict.limit import CannotFollowError
 
 
 def of_the_cpu_alone() -> set[str]:
@@ -85,3 +86,29 @@ def test_a_product_of_whole_numbers_fails_on_the_device(multiply, kernel, dtype)
         assert (
             torch.ones(0, 2, dtype=dtype, device="cuda") @ torch.ones(2, 2, dtype=dtype, device="cuda")
         ).numel() == 0
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:The PyTorch API of nested:UserWarning")
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        (lambda: torch.eye(3, device="cuda").to_sparse(), "SparseCUDA"),
+        (lambda: torch.eye(3, device="cuda").to_sparse_csr(), "SparseCsrCUDA"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], device="cuda"), "NestedTensorCUDA"),
+    ],
+)
+def test_an_operator_that_a_kind_of_tensors_lacks_fails_with_cuda_s_name_of_the_kind(made, kind):
+    with predict_syncs():
+        tensor = made()
+        with pytest.raises(NotImplementedError) as raised:
+            tensor.cumsum(1)
+    assert f"the '{kind}' backend" in str(raised.value)
+    assert fault_report(raised.value) is None
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_a_product_that_only_cuda_has_for_compressed_sparse_tensors_is_not_said_to_be_missing_there():
+    with predict_syncs():
+        compressed = torch.eye(3, device="cuda").expand(2, 3, 3).to_sparse_csr()
+        with pytest.raises(CannotFollowError):
+            torch.bmm(compressed, torch.ones(2, 3, 3, device="cuda"))

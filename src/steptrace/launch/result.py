@@ -34,7 +34,10 @@ _ADVICE: Final = (
     "call steptrace.step() at the end of each step"
 )
 _ITS_OUTPUT: Final = "see the program's own output"
-_ON_CPU: Final = "; if `steptrace run` gets it through on a CPU, the prediction is at fault: please report it"
+_UNSURE: Final = (
+    "; if the program runs on a GPU, the prediction is at fault: please report it. A run on a CPU does not show this, "
+    "since it may take another path"
+)
 _MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a program that starts its ranks itself"
 
 _Kind = TypeVar("_Kind", bound=Event)
@@ -161,7 +164,7 @@ def why(launched: Launched) -> str:
     if missing := launched.events_of(ModuleMissing):
         return _without_module(missing[0].python, missing[0].module)
     may_be_ours = launched.predicted and bool(launched.events_of(FailedOnVirtualGpu))
-    return _ITS_OUTPUT + (_ON_CPU if may_be_ours else "")
+    return _ITS_OUTPUT + (_UNSURE if may_be_ours else "")
 
 
 def _without_module(python: str, module: str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from steptrace.predict import backend, collectives, compiled_syncs, custom, uncomputed
 from steptrace.predict.judging import PYTORCH_NAMESPACES, active_rules, judge
 from steptrace.predict.memory import PINNED, UNFINISHED
-from steptrace.predict.not_on_cuda import refuse_if_not_on_cuda
+from steptrace.predict.not_on_cuda import error_of_cuda, refuse_if_not_on_cuda
 from steptrace.predict.operator_call import VIRTUAL_TYPES, OperatorCall, RunsOn, runs_on
 from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.pytorch import DispatchMode, aten, current_node, dispatch_key, functions_off, overload_name
@@ -130,9 +130,11 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     try:
         result, gpu = _compute(call)
         wrapped = _wrap_results(call, result, gpu)
-    except Exception:
+    except Exception as error:
         if failed is not None:
             raise failed from None
+        if (of_cuda := error_of_cuda(error)) is not error:
+            raise of_cuda from None
         raise
     if recorder is None or call.overload.is_view:
         return wrapped
