@@ -229,7 +229,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert not (tmp_path / "out").exists()
 
 
-_FOREIGN = [{"ph": "X", "cat": "v8", "name": f"e{k}", "ts": k, "dur": 1, "pid": 1} for k in range(50)]
+_FOREIGN = [{"ph": "X", "cat": "other", "name": f"e{k}", "ts": k, "dur": 1, "pid": 1} for k in range(50)]
 
 
 @pytest.mark.parametrize(

@@ -354,8 +354,23 @@ def test_a_damaged_rank_of_a_folder_costs_that_rank_alone(tmp_path: Path, damage
 def test_an_excerpt_is_said_to_be_one(tmp_path: Path) -> None:
     whole, out = _steps(_STEADY).write(tmp_path / "whole.json"), tmp_path / "step.json.gz"
     write_excerpt(whole, out)
-    found = [remark.figures["side"] for remark in diff(*read_sides([whole], [out])).remarks if remark.code == "excerpt"]
-    assert found == ["B"]
+    remarks = diff(*read_sides([whole], [out])).remarks
+    assert [remark.figures["side"] for remark in remarks if remark.figures.get("code") == "excerpt"] == ["B"]
+
+
+def test_warnings_of_the_traces_are_said_by_side_each_kind_once(tmp_path: Path) -> None:
+    """Rank 1 and 2 of one side have lost records by the profiler's log."""
+    for name, dropped in (("a", (0, 0, 0)), ("b", (0, 12, 3))):
+        (tmp_path / name).mkdir()
+        for rank, number in enumerate(dropped):
+            builder = _steps(_STEADY)
+            builder.metadata |= {"WARNING": [f"Dropped {number} activity records"]} if number else {}
+            builder.write(tmp_path / name / f"trace_rank{rank}.json")
+    remarks = diff(*read_sides([tmp_path / "a"], [tmp_path / "b"])).remarks
+    (found,) = (remark for remark in remarks if remark.figures.get("code") == "profiler_lost_records")
+    figures = found.figures
+    assert (figures["side"], figures["traces"], figures["of"]) == ("B", 2, 3)
+    assert (Path(figures["file"]).name, figures["figures"]["dropped"]) == ("trace_rank1.json", 12)
 
 
 def _of_maker(runtime: str) -> TraceBuilder:

@@ -317,6 +317,19 @@ def test_a_damaged_rank_costs_none_of_the_others(tmp_path: Path) -> None:
     assert [entry.syncs.count for entry in summary.traces] == [3, 3, 3]
 
 
+@pytest.mark.parametrize(
+    "text", [bytes([0x8D, 0x2C, 0xF8, 0x71]) * 99, b"{" + bytes(range(1, 200)), b"<html>", b" \n"], ids=repr
+)
+def test_a_rank_that_is_no_json_is_named(tmp_path: Path, text: bytes) -> None:
+    folder = _folder_of_ranks(tmp_path / "ranks", 2)
+    (folder / "rank2.json.gz").write_bytes(text)
+    (folder / "config.json").write_text('{"hidden_size": 8}')
+    (folder / "steps.json").write_text("12")
+    summary, traces = summarize([folder])
+    found = [Path(note.figures["file"]).name for note in summary.notes if note.code == "trace_not_read"]
+    assert (len(traces), found) == (2, ["rank2.json.gz"])
+
+
 def test_a_damaged_trace_that_was_named_is_an_error(tmp_path: Path) -> None:
     folder = _folder_of_ranks(tmp_path / "ranks", 2)
     damaged = folder / "rank1.json"

@@ -365,7 +365,7 @@ def _events(*phases: str, category: str = "cpu_op") -> list[dict[str, Any]]:
         (_events("b", "n", "e", category="horovod"), ["phases b, e and n", "horovod"]),
         (_events("X", "X", category="Compute"), ["2 events", "Compute"]),
         (_events("S", "F", category=""), ["phases F and S"]),
-        ([{"ph": "X", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}], ["1 event", "none"]),
+        ([{"ph": "X", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}], ["1 event", "without a category"]),
     ],
 )
 def test_what_was_not_read_is_named(tmp_path: Path, events: list[dict[str, Any]], named: list[str]) -> None:

@@ -271,3 +271,21 @@ def test_as_many_processes_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     for free, wanted in ((64 << 30, 8), (1 << 30, 2), (1 << 20, 1)):
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: SimpleNamespace(available=free))
         assert read._workers(200 << 20) == wanted
+
+
+@pytest.mark.parametrize(
+    ("times", "shown", "step"),
+    [
+        ({"ts": "1722827893000123.250\t", "dur": 5.0}, '"1722827893000123.250\\t"', "look"),
+        ({"ts": 1722827893000123450, "dur": 5_000}, "1722827893000123450", "1000"),
+        ({"ts": None, "dur": 5.0}, "null", "look"),
+    ],
+)
+def test_times_that_cannot_be_read_are_shown(tmp_path: Path, times: dict[str, Any], shown: str, step: str) -> None:
+    path = tmp_path / "trace.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, **times}
+    path.write_text(json.dumps({"traceEvents": [event] * 5}))
+    with pytest.raises(TraceError) as error:
+        read_raw(path)
+    assert shown in error.value.what
+    assert step in (error.value.next_step or "")

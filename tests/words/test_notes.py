@@ -76,7 +76,7 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
     (
         "events_not_read",
         {"events": 2, "phases": ["b", "e"], "categories": ["x"], "without_category": True},
-        ("2 events", "phases b and e", "none, x"),
+        ("2 events", "phases b and e", "category x", "without a category"),
     ),
 ]
 

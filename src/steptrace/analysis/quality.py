@@ -118,7 +118,8 @@ def _steps_marked(trace: Trace) -> QualityCheck:
 
 def _gpu_work(trace: Trace) -> QualityCheck:
     count = len(trace.kernels)
-    return _check("gpu_work", int(count < 2), 1, warns=count < 2, activities=count)
+    has_calls = len(trace.launches) > 0
+    return _check("gpu_work", int(count < 2), 1, warns=count < 2, activities=count, has_calls=has_calls)
 
 
 def _runtime(trace: Trace) -> QualityCheck:

@@ -28,10 +28,8 @@ from steptrace.compare.load import Run, StudyRuns, VariantRuns, first_measured, 
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.note import Note, note
 from steptrace.documents.run import RunResult
 from steptrace.documents.sides import sync_diff
-from steptrace.documents.summary import TraceSummary
 from steptrace.documents.sync_counts import SyncCounts
 from steptrace.documents.variant import VariantResult
 from steptrace.estimate.gpus import Gpu, gpu_named
@@ -130,7 +128,7 @@ def _variant(variant: VariantRuns, timing: Timing, estimated: tuple[Estimate, ..
     trace = trace_of(variant)
     syncs, sync_notes = sync_figures(variant, trace)
     # A trace of a CPU training has no GPU work that could be missing, so there are no notes on its quality.
-    about_trace = _trace_notes(trace) if trace is not None and trace.used_gpu else ()
+    about_trace = trace.quality.cautions if trace is not None and trace.used_gpu else ()
     notes = (*timing.noise.notes, *sync_notes, *about_trace)
     return VariantResult(
         name=variant.name,
@@ -156,16 +154,6 @@ def _variant(variant: VariantRuns, timing: Timing, estimated: tuple[Estimate, ..
         equivalence=equivalence(variant.path),
         estimates=estimated,
     )
-
-
-def _trace_notes(trace: TraceSummary) -> tuple[Note, ...]:
-    """The notes of a trace's reader, and one for each check that warns."""
-    checks = (
-        note("trace_quality", check=check.check, wrong=check.wrong, of=check.of, figures=check.figures)
-        for check in trace.quality.checks
-        if check.warns
-    )
-    return (*trace.quality.notes, *checks)
 
 
 def _samples_per_step(variant: VariantRuns) -> int | None:

@@ -22,6 +22,7 @@ from steptrace.diff.sides import Side
 from steptrace.documents.base import columns_of, name_of
 from steptrace.documents.diff import TOPICS, Diff, DiffCause, DiffNote, DiffSide, Needs, Pair, RowChange
 from steptrace.documents.kernels import KernelName
+from steptrace.documents.note import Note
 from steptrace.documents.overview import Overview, TopOperator
 from steptrace.documents.sides import RowPair, SideRows, join
 from steptrace.documents.steps import STEP_FIGURES
@@ -272,10 +273,7 @@ def _notes(a: Side, b: Side) -> Iterator[DiffNote]:
     for name, side in (("A", a), ("B", b)):
         for path, error in side.damaged.items():
             yield DiffNote("trace_not_read", {"side": name, "file": path_text(path), "reason": error.what})
-        for trace in side.traces:
-            for found in trace.quality.notes:
-                if found.code == "excerpt":
-                    yield DiffNote("excerpt", {"side": name, **found.figures})
+        yield from _cautions(name, side)
     gpus = [sorted(_described(side).devices) for side in (a, b)]
     if all(gpus) and gpus[0] != gpus[1]:
         yield DiffNote("other_gpus", {"a": gpus[0], "b": gpus[1]})
@@ -293,6 +291,27 @@ def _notes(a: Side, b: Side) -> Iterator[DiffNote]:
         ratio = (profiled.b or 1.0) / (profiled.a or 1.0) / (after / before)
         if not 1 / PROFILER_OVERHEAD < ratio < PROFILER_OVERHEAD:
             yield DiffNote("profiler_slows_one_side", {"b_over_a": ratio})
+
+
+def _cautions(name: str, side: Side) -> Iterator[DiffNote]:
+    """What to know of a side's traces, each kind once: several traces may have it, each with figures of its own."""
+    found: dict[tuple[str, str | None], list[tuple[TraceSummary, Note]]] = {}
+    for trace in side.traces:
+        for caution in trace.quality.cautions:
+            found.setdefault((caution.code, caution.figures.get("check")), []).append((trace, caution))
+    for rows in found.values():
+        trace, caution = rows[0]
+        yield DiffNote(
+            "trace_note",
+            {
+                "side": name,
+                "code": caution.code,
+                "figures": caution.figures,
+                "file": trace.path,
+                "traces": len({row.path for row, _ in rows}),
+                "of": len(side.traces),
+            },
+        )
 
 
 def _alike(side: Side, other: Side) -> float:

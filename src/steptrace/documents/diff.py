@@ -114,7 +114,7 @@ DiffNoteCode = Literal[
     "few_kernels_of_both",
     "few_steps",
     "trace_not_read",
-    "excerpt",
+    "trace_note",
     "unprofiled_steps",
     "profiler_slows_one_side",
 ]
@@ -157,6 +157,7 @@ def _topic(heading: str, kind: type[Document], needs: Needs) -> msgspec.Meta:
 class Diff(File, frozen=True, kw_only=True):
     """The content of diff.json. Rows stand by the size of their change, the largest first."""
 
+    schema_version: Annotated[int, field("Version of this document.")] = 2
     a: DiffSide
     b: DiffSide
     cause: Annotated[str, field("What makes most of the difference, in a sentence.")]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from steptrace.documents.base import Document, Row, column, described, field, key
-from steptrace.documents.note import Note
+from steptrace.documents.note import Note, note
 
 #: Where records are missing, in the order of time: everywhere, at one of the ends, in one place, or here and there.
 Place = Literal["all", "start", "end", "middle", "scattered"]
@@ -127,3 +127,13 @@ class Quality(Document, frozen=True):
         bool | None,
         field("Whether the GPU's figures could be computed; false where too many records are missing.", kind="fact"),
     ] = None
+
+    @property
+    def cautions(self) -> tuple[Note, ...]:
+        """The facts of `warnings`: the reader's notes, and a note for each check that warns."""
+        checks = (
+            note("trace_quality", check=check.check, wrong=check.wrong, of=check.of, figures=check.figures)
+            for check in self.checks
+            if check.warns
+        )
+        return (*self.notes, *checks)

@@ -223,7 +223,8 @@ class TracedSyncs(Document, frozen=True):
         column(
             "Syncs",
             "Counted ones: on training threads, in steps. Not measured where the GPU's calls are missing or of a "
-            "runtime whose waiting calls are not known.",
+            "runtime whose waiting calls are not known. A trace without any call into a GPU's runtime, such as one of "
+            "a CPU, has 0 of them, but syncs were not measured there: `per_step` is null.",
             kind="total",
         ),
     ]

@@ -15,6 +15,12 @@ from steptrace.trace.unpack import EVENTS_KEY, SEARCHED, UNREADABLE, opened
 EXCERPT_KEY: Final = "steptraceExcerpt"
 #: The begin of an event, up to its phase.
 _FIRST_EVENT: Final = re.compile(rb'\{[^{}]*"ph"\s*:\s*"[A-Za-z]"')
+#: How JSON begins, apart from white space.
+_JSON_BEGINS: Final = re.compile(rb'\s*(?:[\[{"]|-?\d|true|false|null)')
+#: Characters that JSON has neither in nor between its texts.
+_NOT_IN_JSON: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f]")
+#: How many bytes tell whether a file holds text.
+_TEXT: Final = 1 << 12
 #: Bytes at a time: of a gzip file that was cut off, what stands before the cut can be read.
 _PIECE: Final = 1 << 14
 
@@ -23,8 +29,9 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     """The trace files that files and folders stand for, in the order of the paths; those of a folder by name.
 
     A folder stands for its `.json` and `.json.gz` files that hold `traceEvents` near their beginning, begin with an
-    event, or have "trace" in their name; and for those of which nothing can be read. Excerpts of traces are passed
-    over, unless nothing else in it can be read. Sub-folders are not searched. Each file is listed once.
+    event, or have "trace" in their name; and for those of which nothing can be read, or that are not JSON. Excerpts of
+    traces are passed over, unless nothing else in it can be read. Sub-folders are not searched. Each file is listed
+    once.
 
     Raises:
         TraceError: a path does not exist; a folder holds no trace; or it holds only excerpts, and a sub-folder holds
@@ -35,7 +42,7 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
         if _kind(path) == "folder":
             traces = _inside(path)
             whole = [p for p in traces if not is_excerpt(p)]
-            if len(whole) < len(traces) and not any(map(_beginning, whole)):
+            if len(whole) < len(traces) and not any(map(_is_readable, whole)):
                 whole = []  # files of which nothing can be read do not stand for the excerpts beside them
             below = None if whole else _below(path)
             if not traces or below is not None:
@@ -97,13 +104,30 @@ def _below(path: Path) -> str | None:
 def looks_like_trace(path: Path) -> bool:
     """Whether a file begins with an event, its first megabyte holds `traceEvents`, or its name holds "trace".
 
-    A file that is empty, or damaged from its start, may be a trace too: it counts as one, so that it is named.
+    A file that is empty, damaged from its start, or not JSON may have been a trace: it counts as one, so that it is
+    named.
     """
     if "trace" in path.name.lower():
         return True
     text = after_comments(_beginning(path))
     first = after_comments(text.removeprefix(b"["))
-    return not text or bool(EVENTS_KEY.search(text) or _FIRST_EVENT.match(first))
+    return bool(EVENTS_KEY.search(text) or _FIRST_EVENT.match(first)) or not _begins_as_json(text)
+
+
+def _is_readable(path: Path) -> bool:
+    text = after_comments(_beginning(path))
+    return bool(EVENTS_KEY.search(text)) or _begins_as_json(text)
+
+
+def _begins_as_json(text: bytes) -> bool:
+    """Whether a text may be JSON, by its beginning: random bytes, a web page and nothing at all are not."""
+    if not _JSON_BEGINS.match(text):
+        return False
+    try:
+        characters = codecs.getincrementaldecoder("utf-8")().decode(text[:_TEXT])
+    except UnicodeDecodeError:
+        return False
+    return _NOT_IN_JSON.search(characters) is None
 
 
 def _beginning(path: Path) -> bytes:

@@ -4,8 +4,10 @@ Events with impossible times or sizes are left out, and counted in notes.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -14,7 +16,7 @@ import numpy as np
 
 from steptrace.documents.note import Note, note
 from steptrace.errors import TraceError
-from steptrace.format import plural
+from steptrace.format import enumeration, plural
 from steptrace.machine import cpu_count
 from steptrace.processes import die_with
 from steptrace.trace.columns import Columns
@@ -26,6 +28,7 @@ from steptrace.trace.decode import (
     MOST_DEVICES,
     CollectiveArgs,
     plain_text,
+    to_ns,
     within,
 )
 from steptrace.trace.event_stream import CHUNK, EventStream
@@ -180,9 +183,9 @@ def _raise_unread(
         raise TraceError(
             producer.what, where=path, expected="a trace of PyTorch's profiler", next_step=producer.next_step
         )
-    named = "; ".join(unread_events(**note.figures) for note in _unread_notes(found))
+    named = enumeration([unread_events(**note.figures) for note in _unread_notes(found)])
     raise TraceError(
-        f"{_nothing_read_text(found)}: {named}",
+        f"{_nothing_read_text(found)}: the file has only {named}",
         where=path,
         expected="complete events (phase X) of PyTorch's profiler: cpu_op, cuda_runtime, kernel, ...",
         next_step="record with torch.profiler and its export_chrome_trace",
@@ -192,8 +195,8 @@ def _raise_unread(
 def _nothing_read_text(unread: Iterable[tuple[str, str]]) -> str:
     """Why nothing of a trace was read, by the phases and categories of its events."""
     if any(category and _is_known(category) for _, category in unread):
-        return "none of its events is read"
-    return "not a trace of PyTorch's profiler, none of its events is read"
+        return "no event of this trace can be read"
+    return "not a trace of PyTorch's profiler"
 
 
 def _runtimes(counts: Iterable[tuple[str, str]]) -> frozenset[str]:
@@ -362,11 +365,16 @@ def _raise_without_events(
     _raise_unread(unread, counts, stream.metadata, path)
     if any(found.code == "impossible_events" for found in notes):
         events = sum(found.figures["events"] for found in notes if found.code == "impossible_events")
+        times = _first_times(path)
+        such_as = ", ".join(f'"{key}": {value}' for key, value in times.items())
         raise TraceError(
-            f"none of its {plural(events, 'event')} has a time and a length that can be read",
+            f"none of its {plural(events, 'event')} has a time and a length that can be read"
+            f"{', such as ' if such_as else ''}{such_as}",
             where=path,
             expected='numbers of microseconds as "ts" and "dur"',
-            next_step="look at these in the file: a tool that rewrote it may have changed them",
+            next_step="divide its times by 1000: they seem to be nanoseconds"
+            if _are_nanoseconds(times.get("ts"))
+            else "look at these in the file: a tool that rewrote it may have changed them",
         )
     if not counts and stream.salvaged:
         raise TraceError(
@@ -376,6 +384,19 @@ def _raise_without_events(
             next_step="look into the file: it may be the output of another tool",
         )
     raise _nothing_ran(path)
+
+
+def _first_times(path: Path) -> dict[str, str]:
+    """The first "ts" and the first "dur" of a file, by key, as they are written."""
+    with opened(path) as file:
+        text = file.read(_BEGINNING).decode(errors="replace")
+    found = (re.search(rf'"{key}"\s*:\s*("[^"]{{0,40}}"|[^\s,}}"]{{1,40}})', text) for key in ("ts", "dur"))
+    return {key: plain_text(value[1]) for key, value in zip(("ts", "dur"), found, strict=True) if value is not None}
+
+
+def _are_nanoseconds(time: str | None) -> bool:
+    """Whether a time would be later than any in microseconds, and not in nanoseconds."""
+    return time is not None and time.isdecimal() and to_ns(Decimal(time)) == MISSING and int(time) < LATEST_NS
 
 
 def _nothing_ran(path: Path) -> TraceError:

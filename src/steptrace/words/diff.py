@@ -1,10 +1,11 @@
 """A diff in words: what makes most of the difference, and what makes the two sides hard to compare."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.documents.diff import DiffCause, DiffNote, DiffNoteCode
+from steptrace.documents.note import NoteCode
 from steptrace.documents.overview import part_name
 from steptrace.words.notes import text_of
 
@@ -47,6 +48,11 @@ def _unprofiled_steps(*, a_ns: float, b_ns: float) -> str:
     return f"unprofiled steps take {fmt.duration_ns(a_ns)} in A and {fmt.duration_ns(b_ns)} in B"
 
 
+def _trace_note(*, side: str, code: NoteCode, figures: Mapping[str, Any], file: str, traces: int, of: int) -> str:
+    text = f"{side}: {text_of(code, figures)}"
+    return text if of == 1 else f"{text} ({traces} of {fmt.plural(of, 'trace')}; these figures: {file})"
+
+
 _WORDS: Final[Mapping[DiffNoteCode, Callable[..., str]]] = {
     "other_gpus": _other_gpus,
     "other_numbers_of_traces": _other_numbers_of_traces,
@@ -55,7 +61,7 @@ _WORDS: Final[Mapping[DiffNoteCode, Callable[..., str]]] = {
     ),
     "few_steps": lambda: "one side has fewer than two steps, which may be untypical",
     "trace_not_read": lambda *, side, **figures: f"{side}: {text_of('trace_not_read', figures)}",
-    "excerpt": lambda *, side, **figures: f"{side}: {text_of('excerpt', figures)}",
+    "trace_note": _trace_note,
     "unprofiled_steps": _unprofiled_steps,
     "profiler_slows_one_side": lambda *, b_over_a: (  # noqa: ARG005
         "the profiler slows one side more than the other: compare unprofiled step times"

@@ -126,11 +126,14 @@ def _excerpt(*, of: str, missing: int, events: int | None) -> str:
 
 def unread_events(*, events: int, phases: list[str], categories: list[str], without_category: bool) -> str:
     """Events that are not read, by their number, phases and categories: the figures of `events_not_read`."""
-    names = sorted([*categories, *(["none"] if without_category else [])])
-    listed = f"{'category' if len(names) == 1 else 'categories'} {', '.join(names)}"
     phase = "phase" if len(phases) == 1 else "phases"
     of_phases = f" of the {phase} {fmt.enumeration(phases)}" if phases else ""
-    return f"{fmt.plural(events, 'event')}{of_phases} ({fmt.clipped(listed, 100)})"
+    subject = f"{fmt.plural(events, 'event')}{of_phases}"
+    if not categories:
+        return f"{subject} without a category"
+    listed = f"{'category' if len(categories) == 1 else 'categories'} {', '.join(sorted(categories))}"
+    some = "; some without a category" if without_category else ""
+    return f"{subject} ({fmt.clipped(listed, 100)}{some})"
 
 
 def _ranks_repeated(*, ranks: Iterable[Mapping[str, int]]) -> str:

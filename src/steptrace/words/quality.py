@@ -88,9 +88,10 @@ def _steps_marked(
     return text
 
 
-def _gpu_work(_wrong: int, _of: int, *, activities: int) -> str:
+def _gpu_work(_wrong: int, _of: int, *, activities: int, has_calls: bool = True) -> str:
+    nothing = "no GPU activity" if has_calls else "no GPU activity and no call into a GPU's runtime"
     few = {
-        0: "no GPU activity: GPU figures were not measured",
+        0: f"{nothing}: GPU figures {'' if has_calls else 'and syncs '}were not measured",
         1: "one GPU activity only: gaps were not measured",
     }
     return few.get(activities, f"{fmt.count(activities)} GPU activities")
