@@ -366,6 +366,11 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._decomp.decompositions._fused_rms_norm_backward",
     ),
     *_rows(
+        "what CUDA answers where it has no deterministic algorithm",
+        "a program that asks for deterministic algorithms is not stopped where CUDA has none",
+        "torch._prims_common.alert_not_deterministic",
+    ),
+    *_rows(
         "what a build with CUDA says of itself",
         "the program is told that PyTorch was built without CUDA",
         "torch._C._has_cuda",

@@ -370,6 +370,8 @@ def _own_accelerator_calls() -> dict[str, Callable[..., Any]]:
     if torch.cuda.is_available():
         return {name: call for name, call in calls.items() if call is not None}
     current = private("torch._C._accelerator_getDeviceIndex")
+    if current is None:
+        return {}
     try:
         current()
     except RuntimeError as error:

@@ -12,6 +12,7 @@ from torch import Tensor
 from steptrace.predict import backend, collectives, compiled_syncs, custom, uncomputed
 from steptrace.predict.judging import PYTORCH_NAMESPACES, active_rules, judge
 from steptrace.predict.memory import PINNED, UNFINISHED
+from steptrace.predict.nondeterministic import alert_if_not_deterministic
 from steptrace.predict.not_on_cuda import error_of_cuda, refuse_if_not_on_cuda
 from steptrace.predict.operator_call import VIRTUAL_TYPES, OperatorCall, RunsOn, runs_on
 from steptrace.predict.operators import Overload, tensors_of
@@ -120,6 +121,7 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         args = call.args
         kwargs = call.kwargs
     refuse_if_not_on_cuda(call.overload, call.tensors)
+    alert_if_not_deterministic(call.overload, args, kwargs)
     node = current_node()
     recorder = Syncs.active
     if node is not None and call.overload.packet in _IN_PLACE and (in_place := _in_place(call.overload, node)):
