@@ -91,15 +91,17 @@ def test_a_variant_that_launches_something_else_shows_no_cost_of_syncs(launches)
     assert answer_of(only_syncs(launches)).removals == ()
 
 
-def test_a_step_of_fewer_samples_is_not_the_fastest_and_peaks_that_differ_are_named():
-    """Half a batch takes half the time, which is no gain."""
+@pytest.mark.parametrize("fewer", [{"batch": 4}, {"devices": 1}], ids=["half a batch", "one of two GPUs"])
+def test_a_step_of_fewer_samples_is_not_the_fastest_and_peaks_that_differ_are_named(fewer):
+    """Half the samples take half the time, which is no gain."""
     half = an_estimate(5.0, 6.0) | {
-        "batch": 4,
         "peak_memory_bytes": 2**29,
         "difference": difference(1.8, 2.2, (5.0, 6.0)),
     }
     fast = an_estimate(8.0, 9.0) | {"difference": difference(1.1, 1.3, (2.0, 3.0))}
     estimates = {"plain": an_estimate(10.0, 11.0), "half": half, "fast": fast}
+    estimates = {name: estimate | {"devices": 2} for name, estimate in estimates.items()}
+    estimates["half"] |= fewer
     variants = [
         {"name": name, "status": "ok", "baseline": "plain", "equivalence": {"status": "same"}, "estimates": [estimate]}
         for name, estimate in estimates.items()

@@ -82,15 +82,18 @@ def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
 
 
 def _work_differs(study: Comparison, gpu: str) -> bool:
-    """Whether not all variants do the same work in a step: those of a matrix, or of several batch sizes."""
+    """Whether not all variants do the same work in a step: those of a matrix, of several batch sizes or of several GPUs."""
     return any(variant.cell or _has_other_batch(study, variant, gpu) for variant in study.variants)
 
 
 def _has_other_batch(study: Comparison, variant: VariantResult, gpu: str) -> bool:
-    """Whether a step of a variant has another number of samples than its baseline's, which no step time compares."""
+    """Whether a step of a variant has another number of samples than its baseline's, which no step time compares.
+
+    The samples are those of all GPUs that train together.
+    """
     baseline = study.variant(variant.baseline)
     batches = {
-        estimate.batch
+        estimate.batch * estimate.devices
         for estimate in (None if of is None else estimate_of(of, gpu) for of in (variant, baseline))
         if estimate is not None and estimate.batch is not None
     }
