@@ -82,7 +82,7 @@ def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
 
 
 def _work_differs(study: Comparison, gpu: str) -> bool:
-    """Whether not all variants do the same work in a step: those of a matrix, of several batch sizes or of several GPUs."""
+    """Whether not all variants do the same work in a step: a matrix, batch sizes or numbers of GPUs."""
     return any(variant.cell or _has_other_batch(study, variant, gpu) for variant in study.variants)
 
 
