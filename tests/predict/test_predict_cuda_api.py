@@ -1,8 +1,10 @@
 """Tests of what stands in for `torch.cuda`: called as the real functions are."""
 
+import copy
 import importlib
 import inspect
 import itertools
+import pickle
 import pkgutil
 import re
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 
-from steptrace.predict import cuda_api, cuda_functions, predict_syncs
+from steptrace.predict import backend, cuda_api, cuda_functions, predict_syncs
 from steptrace.predict.limit import CannotFollowError
 
 #: The public modules below `torch.cuda`.
@@ -300,7 +302,7 @@ def test_a_stand_in_answers():
     with predict_syncs(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         for module, name, arguments in calls:
-            getattr(module, name)(*arguments)
+            getattr(module, name)(*([torch.cuda.Stream()] if name == "set_stream" else arguments))
 
 
 def test_what_a_later_release_adds_to_torch_cuda_is_refused_by_its_name(monkeypatch):
@@ -349,6 +351,29 @@ def test_an_event_has_no_handle_for_other_processes():
             torch.cuda.Event(interprocess=True).ipc_handle()
         with pytest.raises(RuntimeError, match=r"cannot follow torch\.cuda\.Event\.from_ipc_handle"):
             torch.cuda.Event.from_ipc_handle("cuda", b"")
+
+
+def test_streams_are_equal_by_their_number_and_their_gpu(monkeypatch):
+    monkeypatch.setattr(backend.machine, "gpus", 2)
+    with predict_syncs():
+        stream = torch.cuda.Stream()
+        again = torch.cuda.Stream(
+            stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+        )
+        assert again == stream
+        assert len({again, stream, torch.cuda.Stream(), torch.cuda.Stream(1)}) == 3
+        assert torch.cuda.ExternalStream(7) == torch.cuda.ExternalStream(7)
+        assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1) != torch.cuda.default_stream(0)
+        assert torch.cuda.current_stream(1).device == torch.device("cuda:1")
+
+
+def test_a_stream_of_torch_is_the_current_one_as_one_of_cuda():
+    with predict_syncs():
+        stream = torch.Stream(device="cuda")
+        with stream:
+            assert isinstance(torch.cuda.current_stream(), torch.cuda.Stream)
+            assert torch.cuda.current_stream().cuda_stream == stream.stream_id
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
 def test_events_and_streams_of_torch_take_their_device_first_and_those_of_cuda_are_among_them():
@@ -415,6 +440,20 @@ def test_states_of_generators_have_the_form_of_cuda_s_and_bring_back_what_they_d
         assert torch.Generator().get_state().numel() > 16
         with pytest.raises(RuntimeError, match="wrong size"):
             generator.set_state(torch.get_rng_state())
+
+
+def test_a_generator_is_pickled_and_copied():
+    with predict_syncs():
+        generator = torch.Generator("cuda").manual_seed(3)
+        torch.rand(1, device="cuda", generator=generator)
+        copies = [pickle.loads(pickle.dumps(generator)), copy.deepcopy(generator)]
+        drawn = torch.rand(1, device="cuda", generator=generator)
+        for copied in copies:
+            assert copied.device == torch.device("cuda:0")
+            assert torch.rand(1, device="cuda", generator=copied).equal(drawn)
+        of_cpu = pickle.dumps(torch.Generator().manual_seed(3))
+        assert isinstance(pickle.loads(of_cpu), torch.Generator)
+    assert pickle.loads(of_cpu).initial_seed() == 3
 
 
 def test_the_default_generator_of_a_gpu_draws_what_is_drawn_without_one():

@@ -74,8 +74,9 @@ def _is_kept(tensor: Tensor) -> bool:
 
 def _cast_once(weight: Tensor, dtype: torch.dtype) -> Tensor:
     """The cast of a weight; the one that was made before in this context, if there is one."""
+    # As in PyTorch, the cast is found by its weight alone: a nested context with another type gets it, too.
     of_weight, cast = _cast_weights.get(id(weight), (None, weight))
-    if of_weight is None or of_weight() is not weight or cast.dtype != dtype:
+    if of_weight is None or of_weight() is not weight:
         # Later uses may need its gradient, even if this one does not.
         with torch.inference_mode(mode=False), torch.enable_grad():
             cast = weight.to(dtype)

@@ -21,11 +21,10 @@ from steptrace.predict.cuda_classes import (
     TYPES,
     DefaultGenerator,
     Generator,
-    default_stream,
+    forget_stream,
     host_waits,
     refused,
     set_default_tensor_type,
-    set_stream,
 )
 from steptrace.predict.cuda_functions import ACCELERATOR, CUDA, MODULES, TORCH
 from steptrace.predict.cuda_tunable import Tunable
@@ -54,7 +53,7 @@ _NVTX: Final = SimpleNamespace(
 
 def replacements() -> Replacements:
     """The replacements in `torch.cuda`, `torch.accelerator` and `torch` while a prediction is active."""
-    set_stream(default_stream)  # an earlier prediction may have left another one
+    forget_stream()  # an earlier prediction may have left another one
     return {
         **refusals(),
         **_called_alike(torch.cuda, CUDA),

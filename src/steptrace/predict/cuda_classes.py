@@ -144,10 +144,10 @@ class AnyStream:
 
     def __init__(self, device: object = None, priority: int = 0, **of_another: Any) -> None:
         self.priority = priority
-        self._before: list[AnyStream] = []
-        self.device = cuda_device(device)
+        self._before: list[AnyStream | None] = []
+        # A stream that exists is made again by its number, and by that of its GPU.
+        self.device = cuda_device(of_another.get("device_index", device))
         self.device_index = self.device.index
-        #: A stream that exists is made again by its number.
         self.stream_id: int = of_another["stream_id"] if "stream_id" in of_another else next(_stream_numbers)
 
     def wait_event(self, event: object) -> None:
@@ -183,6 +183,12 @@ class AnyStream:
     def __exit__(self, *_: object) -> None:
         _current.stream = self._before.pop()
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyStream) and (self.stream_id, self.device) == (other.stream_id, other.device)
+
+    def __hash__(self) -> int:
+        return hash((self.stream_id, self.device))
+
     def __repr__(self) -> str:
         return f"torch.Stream device_type=cuda, device_index={self.device_index}, stream_id={self.stream_id}"
 
@@ -215,22 +221,39 @@ class ExternalStream(Stream):
         super().__init__(device, stream_id=stream_ptr)
 
 
-default_stream = Stream(stream_id=0)
+_default_streams: Final[dict[torch.device, Stream]] = {}
 
 
 class _CurrentStream(threading.local):
-    """The stream that this thread has chosen."""
+    """The stream that this thread has chosen; None for the default stream of the current GPU."""
 
-    stream: AnyStream = default_stream
+    stream: AnyStream | None = None
 
 
 _current = _CurrentStream()
 
 
-def current_stream(device: Any = None) -> AnyStream:
+def default_stream(device: Any = None) -> Stream:
+    """`torch.cuda.default_stream`: that of a GPU, or of the current one."""
+    device = cuda_device(device)
+    if device not in _default_streams:
+        _default_streams[device] = Stream(device, stream_id=0)
+    return _default_streams[device]
+
+
+def current_stream(device: Any = None) -> Stream:
     """`torch.cuda.current_stream`: the stream that the program has chosen, if it is one of this GPU."""
     stream = _current.stream
-    return stream if device is None or cuda_device(device) == stream.device else default_stream
+    if stream is None or (device is not None and cuda_device(device) != stream.device):
+        return default_stream(device)
+    if isinstance(stream, Stream):
+        return stream
+    return Stream(stream.device, stream.priority, stream_id=stream.stream_id)
+
+
+def forget_stream() -> None:
+    """Let the default stream be the current one of this thread."""
+    _current.stream = None
 
 
 def set_stream(stream: AnyStream | None) -> None:
@@ -244,7 +267,7 @@ class StreamContext:
 
     def __init__(self, stream: AnyStream | None) -> None:
         self.stream = stream
-        self._before: list[AnyStream] = []
+        self._before: list[AnyStream | None] = []
 
     def __enter__(self) -> None:
         self._before.append(_current.stream)
@@ -282,6 +305,9 @@ class Generator(torch.Generator, metaclass=_KindOfGenerator):
         generator = super().__new__(GpuGenerator, "cpu")  # type: ignore[call-arg]
         generator.gpu = named.index
         return generator
+
+    def __reduce__(self) -> Any:
+        return (GeneratorOfTorch, *super().__reduce__()[1:])  # it is found by its name, also after a prediction
 
 
 class GpuGenerator(Generator):
@@ -338,6 +364,9 @@ class GpuGenerator(Generator):
     def graphsafe_set_state(self, state: torch.Generator) -> "GpuGenerator":
         return self.set_state(state.get_state())
 
+    def __reduce__(self) -> Any:
+        return _with_state, (self.gpu, self.get_state())
+
     def _set(self, seed: int, offset: int) -> None:
         state = _states.get((seed, offset))
         if state is None:
@@ -356,6 +385,11 @@ def _on_gpu(gpu: int) -> GpuGenerator:
     generator = Generator(cuda_device(gpu))
     assert isinstance(generator, GpuGenerator)
     return generator
+
+
+def _with_state(gpu: int, state: Tensor) -> GpuGenerator:
+    """The generator that was pickled."""
+    return _on_gpu(gpu).set_state(state)
 
 
 class DefaultGenerator(GpuGenerator):

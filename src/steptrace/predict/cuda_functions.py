@@ -104,7 +104,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "StreamContext": StreamContext,
     "current_stream": current_stream,
     "set_stream": set_stream,
-    "default_stream": lambda _device=None: default_stream,
+    "default_stream": default_stream,
     "initial_seed": lambda: torch.initial_seed(),
     "get_rng_state": rng_state,
     "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from steptrace.predict import backend
-from steptrace.predict.cuda_classes import current_stream, default_stream
+from steptrace.predict.cuda_classes import current_stream
 from steptrace.predict.memory import Allocator, allocator
 from steptrace.predict.syncs import Syncs
 
@@ -48,7 +48,7 @@ class CUDAGraph:
             raise RuntimeError(
                 f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {capture_error_mode}"
             )
-        if current_stream() is default_stream:
+        if current_stream().stream_id == 0:
             raise RuntimeError(
                 "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay "
                 "them on the default stream.)"
