@@ -55,11 +55,26 @@ def study(*others: dict[str, Any], gpu: dict[str, Any] = GPU, **changes: Any) ->
     )
 
 
-@pytest.mark.parametrize(("samples", "figures"), [(1, [10.0, 20.0, 1, 32]), (None, [10.0, 20.0]), (32, [10.0, 20.0])])
-def test_numbers_of_samples_are_named_where_both_are_known_and_differ(samples, figures):
+@pytest.mark.parametrize("samples", [None, 32])
+def test_a_variant_whose_batch_is_not_another_one_is_a_candidate(samples):
     fast = variant("fast", 2.0, "faster", samples_per_step=samples)
-    verdict = verdict_of(study(variants=[BASE | {"samples_per_step": 32}, fast]))
-    assert figures_in(verdict.sentence)[-len(figures) :] == figures
+    answer = answer_of(study(variants=[BASE | {"samples_per_step": 32}, fast]))
+    assert (answer.outcome, answer.use, answer.other_batches) == ("faster", "fast", ())
+
+
+@pytest.mark.parametrize(("claim", "also"), [("faster", ()), ("undecided", ()), (None, ()), ("faster", ("tuned",))])
+def test_a_step_of_other_samples_is_never_named_as_the_faster_one(claim, also):
+    """Half the samples in half the time is the same speed."""
+    half = variant("half", 2.0, claim, samples_per_step=16)
+    more = [variant(name, 1.2, "faster", samples_per_step=32) for name in also]
+    comparison = study(variants=[BASE | {"samples_per_step": 32}, half, *more])
+    answer = answer_of(comparison)
+    assert answer.outcome == ("faster" if also else "other_batches")
+    assert (answer.use, [row.name for row in answer.other_batches]) == ("tuned" if also else None, ["half"])
+    best = comparison.fastest()
+    assert (None if best is None else best.name) == (answer.use if also else None)
+    sentence = verdict_of(comparison).sentences[-1]
+    assert figures_in(sentence) == [1600, 1600]
 
 
 def test_the_fastest_variant_is_named_with_its_interval_and_its_change():

@@ -31,7 +31,7 @@ def estimates_by_name(
     """The estimates of each program or variant, for each batch on each GPU.
 
     Args:
-        by_batch: what was followed, by batch; None where the batch is the program's own.
+        by_batch: what was followed, by the batch that was asked for; None where it is the program's own.
         gpus: the GPUs.
         baselines: the name of the baseline of each variant of a study; None for programs.
     """
@@ -39,7 +39,9 @@ def estimates_by_name(
     for batch, programs in by_batch.items():
         for program in programs:
             if program.prediction is not None:
-                known = program.prediction.batch_size if batch is None else batch
+                # A study's prediction says how many samples a step has, which may be several batches.
+                is_own = batch is None or baselines is not None
+                known = program.prediction.batch_size if is_own else batch
                 by_name.setdefault(program.name, {})[known] = program.prediction
     if baselines is None:
         return {name: estimates(predictions, gpus) for name, predictions in by_name.items()}

@@ -190,7 +190,10 @@ def alike(study: StudyRuns, comparison: Comparison) -> tuple[str, ...]:
     rivals = [
         variant
         for variant in comparison.variants
-        if variant.verdict == "faster" and variant.can_be_used and variant.baseline == best.baseline
+        if variant.verdict == "faster"
+        and variant.can_be_used
+        and variant.baseline == best.baseline
+        and not comparison.has_other_batch(variant)
     ]
     names = {rival.name for rival in rivals}
     statistic = statistic_of(study)

@@ -17,7 +17,14 @@ from steptrace.documents.why import Why
 Tone = Literal["good", "care", "bad", "neutral"]
 #: The outcome of the measured step times.
 Outcome = Literal[
-    "nothing_measured", "no_verdict", "faster", "unconfirmed", "none_faster", "no_difference", "estimated"
+    "nothing_measured",
+    "no_verdict",
+    "faster",
+    "unconfirmed",
+    "none_faster",
+    "no_difference",
+    "other_batches",
+    "estimated",
 ]
 #: Why no variant has a verdict.
 NoVerdict = Literal["baseline_not_measured", "baseline_alone", "one_run_each", "too_noisy", "other"]
@@ -307,6 +314,9 @@ class Answer(Document, frozen=True, kw_only=True):
     same_speed: Annotated[tuple[Speed, ...], field("Variants that are as fast as their baselines.")] = ()
     undecided: Annotated[tuple[Speed, ...], field("Variants without a measurable difference.")] = ()
     unjudged: Annotated[tuple[Speed, ...], field("Variants without a verdict.")] = ()
+    other_batches: Annotated[
+        tuple[Speed, ...], field("Variants whose step has another number of samples than their baseline's.")
+    ] = ()
     times: Annotated[tuple[NamedTime, ...], field("All step times, the shortest first.")] = ()
     ended: Annotated[tuple[Ended, ...], field("Variants that ended without a step time.")] = ()
     estimated: Annotated[tuple[EstimatedAnswer, ...], field("What the estimates say, by GPU.")] = ()

@@ -159,6 +159,12 @@ class Comparison(StudyDocument, frozen=True, kw_only=True):
         """The variant of this name."""
         return next((variant for variant in self.variants if variant.name == name), None)
 
+    def has_other_batch(self, variant: VariantResult) -> bool:
+        """Whether a measured step has another number of samples than its baseline's: step times do not compare them."""
+        baseline = self.variant(variant.baseline)
+        samples = {of.samples_per_step for of in (variant, baseline) if of is not None}
+        return len(samples - {None}) > 1
+
     def changes(self, variant: VariantResult) -> tuple[list[str], list[str]]:
         """The overrides to set and to remove in the baseline to get the variant, without those of the measurement."""
         baseline = self.variant(variant.baseline)
@@ -185,12 +191,13 @@ class Comparison(StudyDocument, frozen=True, kw_only=True):
     def fastest(self) -> VariantResult | None:
         """The variant with the largest ratio among those that are faster than their baseline; None without one.
 
-        A variant that cannot be used is returned only if no other one is faster.
+        A variant that cannot be used is returned only if no other one is faster. A variant with another batch than its
+        baseline is never returned.
         """
         faster = [
             (variant, variant.ratio.value)
             for variant in self.variants
-            if variant.ratio is not None and variant.verdict == "faster"
+            if variant.ratio is not None and variant.verdict == "faster" and not self.has_other_batch(variant)
         ]
         best = max(faster, key=lambda item: (item[0].can_be_used, item[1]), default=None)
         return None if best is None else best[0]

@@ -47,9 +47,13 @@ def advice_of(study: Comparison, chosen: VariantResult | None) -> tuple[Advice, 
         best = _best_if_confirmed(study, apart)
         advice = replace(_advice(study, "confirm"), runs=more)
         return replace(advice, if_confirmed=None if best is None else _changes(study, best)), None
+    candidates = [variant for variant in study.measured if not study.has_other_batch(variant)]
+    if len(candidates) < len(study.measured) and all(variant.is_baseline for variant in candidates):
+        # Rates of other batches are a trade against memory, so nothing is to be advised.
+        return _advice(study, "no_advice"), None
     if any(
         variant.verdict == "undecided" or (variant.verdict is None and not variant.is_baseline)
-        for variant in study.measured
+        for variant in candidates
     ):
         if runs < _RUNS_OF_INTERVAL:
             return replace(_advice(study, "confirm"), runs=_RUNS), None
@@ -93,6 +97,7 @@ def unconfirmed(study: Comparison) -> list[VariantResult]:
         variant
         for variant in study.measured
         if variant.verdict == "undecided"
+        and not study.has_other_batch(variant)
         and variant.ratio is not None
         and variant.ratio.excludes_one
         and not 1 / floor <= variant.ratio.value <= floor

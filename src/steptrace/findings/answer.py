@@ -106,7 +106,9 @@ def _estimated(study: Comparison) -> Answer:
 
 def _shortest(study: Comparison) -> VariantResult | None:
     """The usable variant with the shortest step, for studies without any verdict, such as those of one run each."""
-    candidates = [variant for variant in study.measured if not variant.is_baseline]
+    candidates = [
+        variant for variant in study.measured if not variant.is_baseline and not study.has_other_batch(variant)
+    ]
     if any(variant.verdict is not None for variant in candidates):
         return None
     times = study.step_times_ms
@@ -180,7 +182,9 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> dict[str, Any]:
     if not study.measured:
         return {"outcome": "nothing_measured"}
     times = sorted((ms, name) for name, ms in study.step_times_ms.items())
-    candidates = [variant for variant in study.measured if not variant.is_baseline]
+    others = [variant for variant in study.measured if not variant.is_baseline]
+    candidates = [variant for variant in others if not study.has_other_batch(variant)]
+    other_batches = tuple(_speed(study, variant) for variant in others if variant not in candidates)
     by_verdict: dict[str | None, list[VariantResult]] = defaultdict(list)
     for variant in candidates:
         by_verdict[variant.verdict].append(variant)
@@ -188,9 +192,12 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> dict[str, Any]:
     def speeds(variants: Iterable[VariantResult]) -> tuple[Speed, ...]:
         return tuple(_speed(study, variant) for variant in variants)
 
+    if other_batches and not candidates:
+        return {"outcome": "other_batches", "other_batches": other_batches}
     if set(by_verdict) <= {None}:
         return {
             "outcome": "no_verdict",
+            "other_batches": other_batches,
             "no_verdict": _no_verdict(study, candidates),
             "times": tuple(NamedTime(name=name, step_ms=ms) for ms, name in times),
         }
@@ -215,6 +222,7 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> dict[str, Any]:
         "same_speed": speeds(by_verdict["same"]),
         "undecided": speeds(variant for variant in by_verdict["undecided"] if variant not in apart),
         "unjudged": speeds(by_verdict[None]),
+        "other_batches": other_batches,
     }
 
 

@@ -48,7 +48,7 @@ def _speed(
     study: Comparison, entry: str, variants: Sequence[VariantResult], keys: tuple[str, ...], gpu: str | None
 ) -> MatrixSpeed | None:
     """One entry's speed; None where no cell has a ratio."""
-    compared = [(variant, found) for variant in variants if (found := _compared(variant, gpu)) is not None]
+    compared = [(variant, found) for variant in variants if (found := _compared(study, variant, gpu)) is not None]
     baseline = study.variant(variants[0].baseline)
     if not compared or baseline is None:
         return None
@@ -71,14 +71,14 @@ def _speed(
     )
 
 
-def _compared(variant: VariantResult, gpu: str | None) -> tuple[Band, int] | None:
+def _compared(study: Comparison, variant: VariantResult, gpu: str | None) -> tuple[Band, int] | None:
     """How many times as fast as its baseline a variant is, and 1 if it is shown to be faster, -1 if slower, else 0."""
     if gpu is not None:
         estimate = estimate_of(variant, gpu)
         pair = None if estimate is None else estimate.difference
         return None if pair is None else (pair.times_as_fast, int(pair.is_faster) - int(pair.is_slower))
     ratio = variant.ratio
-    if ratio is None or ratio.verdict is None:
+    if ratio is None or ratio.verdict is None or study.has_other_batch(variant):
         return None
     ends = (ratio.value, ratio.value) if ratio.low is None or ratio.high is None else (ratio.low, ratio.high)
     return ends, {"faster": 1, "slower": -1}.get(ratio.verdict, 0)

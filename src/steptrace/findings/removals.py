@@ -28,7 +28,7 @@ def removals(study: Comparison) -> list[SyncRemoval]:
     rows = []
     for variant in study.variants:
         baseline = study.variant(variant.baseline)
-        if baseline is not None and not variant.is_baseline:
+        if baseline is not None and not variant.is_baseline and not study.has_other_batch(variant):
             cell = varying_cell(study, variant)
             row = _measured(baseline, variant, cell) if gpu is None else _estimated(baseline, variant, cell, gpu)
             rows += [] if row is None else [row]

@@ -120,13 +120,19 @@ def _speeds(answer: Answer) -> list[str]:
         case "nothing_measured":
             return ["No step time was measured."]
         case "no_verdict":
-            return [_no_verdict(answer)]
+            return [_no_verdict(answer), *_other_batches(answer.other_batches)]
+        case "other_batches":
+            return _other_batches(answer.other_batches)
         case "estimated":
             # What is known without the estimates comes first where they decide nothing.
             known = [] if answer.known is None else [known_in_words(answer.known)]
             return known + [estimated_sentence(by_gpu) for by_gpu in answer.estimated]
         case "no_difference":
-            return ["No measurable difference.", *_clause(answer.unjudged, "without a verdict")]
+            return [
+                "No measurable difference.",
+                *_clause(answer.unjudged, "without a verdict"),
+                *_other_batches(answer.other_batches),
+            ]
         case "faster" | "unconfirmed" | "none_faster":
             return _compared(answer)
 
@@ -144,7 +150,27 @@ def _compared(answer: Answer) -> list[str]:
     sentences += _clause(answer.same_speed, "as fast as the baseline")
     if answer.undecided:
         sentences.append(f"No measurable difference: {_speed_names(answer.undecided)}.")
-    return [*sentences, *_clause(answer.unjudged, "without a verdict")]
+    sentences += _clause(answer.unjudged, "without a verdict")
+    return [*sentences, *_other_batches(answer.other_batches)]
+
+
+def _other_batches(rows: Sequence[Speed]) -> list[str]:
+    """The variants whose step times are not compared, with their samples per second and those of their baseline."""
+    if not rows:
+        return []
+    if len(rows) > MOST_NAMED:
+        return [f"{len(rows)} variants have other batches than their baselines, so step times do not compare them."]
+    first = rows[0]
+    named = fmt.enumeration([f"{_rate(row.samples, row.step_ms)} (`{row.name}`)" for row in rows])
+    bases = {row.baseline for row in rows}
+    before = f" against {_rate(first.baseline_samples, first.baseline_ms)} (`{first.baseline}`)"
+    return [f"Batches differ, so step times are not compared: {named}{before if len(bases) == 1 else ''}."]
+
+
+def _rate(samples: int | None, step_ms: float | None) -> str:
+    if samples is None or not step_ms:
+        return fmt.NOT_MEASURED
+    return f"{fmt.significant(samples / step_ms * 1000, 3)} samples/s"
 
 
 def _alike(answer: Answer, chosen: Speed) -> list[str]:
@@ -179,11 +205,8 @@ def _faster(answer: Answer, chosen: Speed) -> str:
     instead = ""
     if chosen.baseline_ms is not None:
         instead = f": {fmt.duration_ms(chosen.step_ms)} per step instead of {fmt.duration_ms(chosen.baseline_ms)}"
-    samples = ""
-    if chosen.samples is not None and chosen.baseline_samples not in (None, chosen.samples):
-        samples = f" of {fmt.plural(chosen.samples, 'sample')} instead of {chosen.baseline_samples}"
     by = f"{_ratio(chosen.ratio)} faster than `{chosen.baseline}`{_interval(answer, chosen.ratio)}"
-    return f"`{chosen.name}` is {by}{instead}{samples}{_WRONG.get(chosen.equivalence, '')}."
+    return f"`{chosen.name}` is {by}{instead}{_WRONG.get(chosen.equivalence, '')}."
 
 
 def _ratio(ratio: RatioToBaseline | None) -> str:
