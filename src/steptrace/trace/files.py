@@ -16,9 +16,9 @@ EXCERPT_KEY: Final = "steptraceExcerpt"
 #: The begin of an event, up to its phase.
 _FIRST_EVENT: Final = re.compile(rb'\{[^{}]*"ph"\s*:\s*"[A-Za-z]"')
 #: How JSON begins, apart from white space.
-_JSON_BEGINS: Final = re.compile(rb'\s*(?:[\[{"]|-?\d|true|false|null)')
+_JSON_BEGINS: Final = re.compile(rb'\s*(?:[\[{"]|-?\d|true|false|null|NaN|-?Infinity)')
 #: Characters that JSON has neither in nor between its texts.
-_NOT_IN_JSON: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f]")
+_NOT_IN_JSON: Final = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f]")
 #: How many bytes tell whether a file holds text.
 _TEXT: Final = 1 << 12
 #: Bytes at a time: of a gzip file that was cut off, what stands before the cut can be read.
@@ -121,13 +121,7 @@ def _is_readable(path: Path) -> bool:
 
 def _begins_as_json(text: bytes) -> bool:
     """Whether a text may be JSON, by its beginning: random bytes, a web page and nothing at all are not."""
-    if not _JSON_BEGINS.match(text):
-        return False
-    try:
-        characters = codecs.getincrementaldecoder("utf-8")().decode(text[:_TEXT])
-    except UnicodeDecodeError:
-        return False
-    return _NOT_IN_JSON.search(characters) is None
+    return bool(_JSON_BEGINS.match(text)) and _NOT_IN_JSON.search(text[:_TEXT]) is None
 
 
 def _beginning(path: Path) -> bytes:
