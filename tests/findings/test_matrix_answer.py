@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from documents import an_estimate, fill
@@ -27,7 +28,7 @@ def matrix(*cells: dict[str, Any], gpu: str | None = None) -> Comparison:
     return fill(Comparison, content | ({} if gpu is None else {"environment": {"gpu": gpu, "gpu_count": 1}}))
 
 
-def measured(ms: float, ratio: float, verdict: str) -> dict[str, Any]:
+def measured(ms: float, ratio: float, verdict: str | None) -> dict[str, Any]:
     times = {"statistic": "median", "median": ms, "runs": 3, "steps": 60}
     return {"step_ms": times, "ratio": {"value": ratio, "low": ratio, "high": ratio, "verdict": verdict}}
 
@@ -44,6 +45,15 @@ def test_a_measured_matrix_counts_the_cells_in_which_a_variant_is_faster():
     assert speed.least is not None
     assert speed.most is not None
     assert (speed.least.cell, speed.most.cell) == ({"data.batch": "4"}, {"data.batch": "1"})
+
+
+def test_a_cell_of_other_samples_is_not_compared_and_a_missing_baseline_costs_no_other_cell():
+    plain, fast = measured(10.0, 1.0, "baseline"), measured(5.0, 2.0, "faster")
+    half = {"plain": plain | {"samples_per_step": 8}, "fast": fast | {"samples_per_step": 4}}
+    study = matrix({"plain": plain, "fast": measured(5.0, 2.0, None)}, {"plain": plain, "fast": fast}, half, gpu="H100")
+    study = msgspec.structs.replace(study, variants=study.variants[1:])
+    (speed,) = answer_of(study).matrix
+    assert (speed.baseline, speed.cells, speed.faster, speed.not_compared) == ("plain", 1, 1, 2)
 
 
 def test_steps_of_two_cells_are_never_compared_by_estimates():

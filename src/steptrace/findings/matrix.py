@@ -49,7 +49,9 @@ def _speed(
 ) -> MatrixSpeed | None:
     """One entry's speed; None where no cell has a ratio."""
     compared = [(variant, found) for variant in variants if (found := _compared(study, variant, gpu)) is not None]
-    baseline = study.variant(variants[0].baseline)
+    # A cell may lack its baseline if results are missing.
+    baselines = (study.variant(variant.baseline) for variant in variants)
+    baseline = next((found for found in baselines if found is not None), None)
     if not compared or baseline is None:
         return None
     told = [(variant, ratio) for variant, (ratio, direction) in compared if direction]

@@ -396,7 +396,8 @@ def _first_times(path: Path) -> dict[str, str]:
 
 def _are_nanoseconds(time: str | None) -> bool:
     """Whether a time would be later than any in microseconds, and not in nanoseconds."""
-    return time is not None and time.isdecimal() and to_ns(Decimal(time)) == MISSING and int(time) < LATEST_NS
+    text = (time or "").strip('"')
+    return text.isdecimal() and to_ns(Decimal(text)) == MISSING and int(text) < LATEST_NS
 
 
 def _nothing_ran(path: Path) -> TraceError:
