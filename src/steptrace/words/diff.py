@@ -50,7 +50,7 @@ def _unprofiled_steps(*, a_ns: float, b_ns: float) -> str:
 
 def _trace_note(*, side: str, code: NoteCode, figures: Mapping[str, Any], file: str, traces: int, of: int) -> str:
     text = f"{side}: {text_of(code, figures)}"
-    return text if of == 1 else f"{text} ({traces} of {fmt.plural(of, 'trace')}; these figures: {file})"
+    return text if of == 1 else f"{text} (in {traces} of {fmt.plural(of, 'trace')}; the figures are those of {file})"
 
 
 _WORDS: Final[Mapping[DiffNoteCode, Callable[..., str]]] = {
