@@ -810,3 +810,16 @@ def tensor_of_tensors(x: Tensor) -> Tensor:
 @called()
 def stacked_tensors(x: Tensor) -> Tensor:
     return torch.stack([part * 2 for part in x.unbind()])
+
+
+@called()
+def address_compared(x: Tensor) -> Tensor:
+    y = x * 2
+    if y.data_ptr() == 0:
+        torch._dynamo.graph_break()
+    return y + 1
+
+
+@called()
+def least_squares(x: Tensor) -> Tensor:
+    return torch.linalg.lstsq(torch.diag(x.flatten()[:4] * 2), torch.eye(4, device=x.device)).solution + 1

@@ -1,7 +1,9 @@
 """What compiles a function again: sizes, numbers, types, modes, settings."""
 
+import functools
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -530,3 +532,35 @@ def without_device(_device: str, compile: Compile) -> None:
     compiled = compile(lambda x: x * 2)
     for one in (torch.ones(8), torch.ones(8, device="meta"), torch.ones(8)):
         compiled(one)
+
+
+def _passed_on(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(function)
+    def wrapper(self: nn.Module, *args: object, **kwargs: object) -> Tensor:
+        return function(self, *args, **kwargs)
+
+    return wrapper
+
+
+class _Settings:
+    kind: str | None = None
+
+
+class _DecidesOnce(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = _Settings()
+        self.settings.kind = None
+
+    @_passed_on
+    def forward(self, x: Tensor) -> Tensor:
+        if self.settings.kind is None:
+            self.settings.kind = "classes"
+        return x * 2
+
+
+@program
+def forward_with_a_decorator(device: str, compile: Compile) -> None:
+    model = compile(_DecidesOnce())
+    for _ in range(3):
+        model(torch.ones(8, device=device))

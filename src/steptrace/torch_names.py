@@ -540,6 +540,7 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._subclasses.fake_tensor.run_fallback_kernel",
         "torch.utils._mode_utils.no_dispatch",
         "torch._subclasses.fake_tensor.UnsupportedOperatorException",
+        "torch._subclasses.fake_tensor.DynamicOutputShapeException",
         "torch.utils._pytree",
         "torch._C._len_torch_function_stack",
         "torch._C._pop_torch_function_stack",

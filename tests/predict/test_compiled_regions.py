@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from steptrace.documents.compiled import CompiledCode
-from steptrace.predict import Prediction, captured, predict_syncs
+from steptrace.predict import Prediction, captured, fake_fallback, predict_syncs
 from steptrace.torch_names import release_of
 
 pytestmark = pytest.mark.skipif(
@@ -95,3 +95,18 @@ def test_an_encoder_layer_in_inference_launches_the_kernels_of_its_fast_path() -
         "add_",
         "native_layer_norm",
     ]
+
+
+def test_an_operator_that_the_cpu_would_run_on_large_tensors_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def program() -> None:
+        torch.compile(lambda x: torch.geqrf(x)[0] + 1)(torch.ones(16, 16, device="cuda"))
+
+    assert names(code_of(program)) == ["aten.geqrf.default", "inductor.pointwise"]
+
+    monkeypatch.setattr(fake_fallback, "MOST_BYTES", 16 * 16 * 4 - 1)
+    code = code_of(program)
+    assert (code.kernels, code.unlowered) == (None, "not_followed")
+    assert code.reason is not None
+    assert code.reason.startswith("TooLargeError: aten.geqrf")

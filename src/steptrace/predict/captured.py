@@ -38,7 +38,7 @@ from steptrace.predict.compiler_contexts import (
     without_saved_tensor_hooks,
 )
 from steptrace.predict.dynamo_notes import Notes, TracedCall, note_break, watching_breaks, watching_guards
-from steptrace.predict.fake_fallback import fallbacks_on_host
+from steptrace.predict.fake_fallback import TooLargeError, fallbacks_on_host
 from steptrace.predict.fake_reads import ReadsBetweenGraphs, answered
 from steptrace.predict.fake_state import OF_NO_PROGRAM, FakeState, fake_of
 from steptrace.predict.graph_compiler import Backend, CaptureOptions, GraphCompiler
@@ -190,7 +190,7 @@ def _followed(
         with silent():
             _trace(function, args, kwargs, notes, options)
     except Exception as error:  # whatever Dynamo, Inductor or the program raises, the prediction goes on
-        inner = getattr(error, "inner_exception", None) or error.__cause__ or error
+        inner = _innermost(error)
         notes.raised_by_program = _is_of_program(error)
         notes.trace.ends = _that_ends_the_program(error)
         if type(error) is private(UNSUPPORTED):
@@ -216,6 +216,19 @@ def _followed(
         seconds=0.0,
         kept_bytes=notes.kept_bytes,
     )
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The error that says why code was not followed: the one in Dynamo's, or a limit of the prediction."""
+    led: BaseException | None = error
+    seen: set[int] = set()
+    while led is not None and id(led) not in seen:
+        if isinstance(led, TooLargeError):
+            return led
+        seen.add(id(led))
+        led = led.__cause__ or led.__context__
+    inner: BaseException = getattr(error, "inner_exception", None) or error.__cause__ or error
+    return inner
 
 
 def _is_of_program(error: BaseException) -> bool:

@@ -23,14 +23,23 @@ from steptrace.torch_names import private
 
 FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor")
 pytree: Any = private("torch.utils._pytree")
-#: An operator has no form for fake tensors.
-_UNSUPPORTED: Any = private("torch._subclasses.fake_tensor.UnsupportedOperatorException") or ()
+#: An operator has no form for fake tensors, or none that knows sizes which depend on values.
+_UNSUPPORTED: Any = tuple(
+    error
+    for name in ("UnsupportedOperatorException", "DynamicOutputShapeException")
+    if (error := private(f"torch._subclasses.fake_tensor.{name}")) is not None
+)
 _Mode: Any = private("torch.utils._python_dispatch.TorchDispatchMode") or object
 #: Operators whose result is a condition on values of tensors.
 _CONDITIONS: Final = ("aten.equal.default", "aten.allclose.default", "aten.is_nonzero.default")
 _READ: Final = "aten._local_scalar_dense.default"
 #: How often a condition on a tensor holds. Then it does not, so that a loop that waits for it ends.
 _MOST_TRUE: Final = 16
+
+#: The distance of two addresses: more than any tensor takes, and a multiple of the alignment that CUDA's allocator has.
+_ALIGNED: Final = 1 << 44
+#: The addresses of the storages whose address the code has read, by identity. The process is a child that ends soon.
+_ADDRESSES: Final[dict[int, int]] = {}
 
 
 class ReadsBetweenGraphs(_Mode):  # type: ignore[misc]
@@ -113,6 +122,14 @@ def _formatted(tensor: Tensor, spec: str) -> str:
     return format(float(ASSUMED_VALUE), spec) if not tensor.dim() else repr(tensor)
 
 
+def _address(tensor: Tensor) -> int:
+    """The address of a tensor on the device, the same for tensors that share memory, and aligned as CUDA aligns it."""
+    if not tensor.numel():
+        return 0
+    storage = _ADDRESSES.setdefault(tensor.untyped_storage()._cdata, _ALIGNED * (len(_ADDRESSES) + 1))
+    return storage + int(tensor.storage_offset()) * tensor.element_size()
+
+
 def _itself(tensor: Tensor) -> Tensor:
     return tensor
 
@@ -138,10 +155,12 @@ def answered(reads: ReadsBetweenGraphs) -> Iterator[None]:
     methods: dict[str, Callable[..., Any]] = {
         "__deepcopy__": dynamo.disable(_copied),
         "__format__": _formatted,
+        "data_ptr": dynamo.disable(_address),
         "share_memory_": dynamo.disable(_itself),  # does nothing on a GPU
     }
     with ExitStack() as stack:
         for name, method in methods.items():
+            method.__name__ = name  # Dynamo takes a method of another name for code of the program
             stack.enter_context(mock.patch.object(FakeTensor, name, method, create=True))
         stack.enter_context(mock.patch.object(utils, "weakref", _WithoutReferences))
         # Dynamo knows PyTorch's own class alone.

@@ -367,7 +367,7 @@ class CompiledKinds:
         """The local and global names of one function of a call."""
         target, args, kwargs = call
         leaves = dict(enumerate(pytree.tree_leaves((list(args), dict(kwargs)))))
-        leaves |= {TARGET: target, OWNER: getattr(target, "__self__", None)}
+        leaves |= {TARGET: target, OWNER: getattr(target, "__self__", target)}
         scope = scope_of(target, args, kwargs)
         names = scope.arguments
         values = {name: reference.object_of(self._objects, leaves, names) for name, reference in frame.locals.items()}
