@@ -431,6 +431,12 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         area="measure",
     ),
     *_rows(
+        "the operators that print a tensor are watched",
+        "syncs of a function that prints a tensor of the GPU may have the line of its def",
+        "torch._tensor_str._str_intern",
+        area="measure",
+    ),
+    *_rows(
         "the operators of whole steps are counted by PyTorch's older profiler",
         "the operators of a step are not counted",
         "torch._C._autograd._enable_profiler_legacy",

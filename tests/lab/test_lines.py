@@ -1,6 +1,7 @@
 import gzip
 import json
 import linecache
+import sys
 
 import pandas as pd
 import pytest
@@ -134,6 +135,20 @@ def test_a_gradient_taken_by_hand_is_of_the_backward_pass_as_in_a_trace():
         torch.autograd.grad((x * x).sum(), x)
     phases = {row.op: row.phase for row in recorder.rows()}
     assert (phases["aten::sum"], phases["aten::expand"]) == (None, "backward")
+
+
+def test_the_operators_that_print_a_tensor_are_recorded_and_printing_is_as_before():
+    tensor = torch.ones(2)
+    before = torch._tensor_str._str_intern
+    with OpLineRecorder() as recorder:
+        line = sys._getframe().f_lineno
+        text = str(tensor)
+        tensor.sum().item()
+    assert text == str(tensor)
+    assert torch._tensor_str._str_intern is before
+    reads = [row.line for row in recorder.rows() if row.op == "aten::_local_scalar_dense"]
+    assert len(reads) > 1
+    assert (set(reads[:-1]), reads[-1]) == ({line + 1}, line + 2)
 
 
 def test_operators_have_the_same_names_in_inference_mode():

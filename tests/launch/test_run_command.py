@@ -173,7 +173,6 @@ def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are
     tmp_path: Path, out: Path
 ) -> None:
     program = tmp_path / "train.py"
-    out = out
     program.write_text(HOLDS_MEMORY)
     assert run(out, str(program), options=(*SHORT, "--no-predict")) == 0
     memory = read_memory(out / "run0")

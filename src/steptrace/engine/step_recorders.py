@@ -8,6 +8,7 @@ each step.
 
 import logging
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -22,7 +23,7 @@ import torch
 from steptrace.engine.frames import SourceLine, calling_site, frames_from, program_site, trace_file_name
 from steptrace.engine.rank_record import OpLine
 from steptrace.engine.recording import profiler_is_on, refuse_other_profilers
-from steptrace.torch_names import private
+from steptrace.torch_names import owner_of, private
 
 _DispatchMode: Final[Any] = private("torch.utils._python_dispatch.TorchDispatchMode") or object
 _MODES_OFF: Final[Any] = private("torch.utils._python_dispatch._disable_current_modes") or nullcontext
@@ -41,6 +42,8 @@ _CALLS: Final = (
     (torch.cuda.Event, "synchronize", "cudaEventSynchronize"),
     (torch, "ctc_loss", "aten::ctc_loss"),
 )
+#: PyTorch's function that prints a tensor, with dispatch modes off. On a GPU it reads values.
+_PRINTS: Final = "torch._tensor_str._str_intern"
 #: Text of PyTorch's warning (c10/cuda/CUDAFunctions.cpp).
 MESSAGE: Final = "called a synchronizing CUDA operation"
 #: Text of the warning at a process's first change of the mode; see docs/syncs.md.
@@ -89,15 +92,20 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Any:
-        """Begin to record, with wrappers around `_CALLS`."""
+        """Begin to record, with wrappers around `_CALLS` and the function that prints a tensor."""
         for owner, name, shown in _CALLS:
             real = getattr(owner, name)
             self._replaced.append((owner, name, real))
             setattr(owner, name, self._noting(real, shown))
+        if (printing := private(_PRINTS)) is not None:
+            owner = owner_of(_PRINTS)
+            name = _PRINTS.rpartition(".")[2]
+            self._replaced.append((owner, name, printing))
+            setattr(owner, name, self._seeing(printing))
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> Any:
-        """Stop recording, and restore `_CALLS`."""
+        """Stop recording, and restore the wrapped functions."""
         while self._replaced:
             setattr(*self._replaced.pop())
         self._name_earlier_labels()
@@ -135,6 +143,17 @@ class OpLineRecorder(_DispatchMode):  # type: ignore[misc]
             return result
 
         return noted
+
+    def _seeing(self, printing: Callable[..., str]) -> Callable[..., str]:
+        """The function that prints a tensor, with its operators recorded if this thread's are."""
+        thread = threading.get_ident()
+
+        @wraps(printing)
+        def printed(*args: Any, **kwargs: Any) -> str:
+            with _Insides(self) if threading.get_ident() == thread else nullcontext():
+                return printing(*args, **kwargs)
+
+        return printed
 
     def _part(self) -> tuple[str | None, str | None]:
         """The label and the phase of an operator that runs now."""

@@ -130,7 +130,7 @@ def _with_overlap(queue: Sequence[int], collectives: Collection[int]) -> Iterato
     place = 0
     while place < len(queue):
         entry = queue[place]
-        place = place + 1
+        place += 1
         if entry > FIRST_CALL or (FIRST_CALL - entry) % 2 == 0:
             yield entry, _WHOLE
             continue
