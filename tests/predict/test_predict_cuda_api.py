@@ -572,3 +572,12 @@ def test_a_future_holds_tensors_of_the_device(devices):
         assert (future.done(), later.wait().device, syncs.total) == (True, torch.device("cuda:0"), 0)
     with pytest.raises(RuntimeError):
         torch.futures.Future(devices=["cuda:0"])
+
+
+def test_the_allocator_answers_pytorch_s_private_functions_as_its_public_ones():
+    with predict_syncs():
+        kept = torch.ones(1000, device="cuda")
+        private = torch._C._cuda_memoryStats(0)
+        torch._C._cuda_resetPeakMemoryStats(0)
+        torch._C._cuda_emptyCache()
+        assert private["allocated_bytes"]["all"]["current"] == torch.cuda.memory_allocated() >= kept.nbytes

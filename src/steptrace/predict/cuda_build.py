@@ -85,6 +85,7 @@ class _PlanCache:
 _CPP: Final[dict[str, Callable[..., Any]]] = {
     "_cuda_attach_out_of_memory_observer": lambda _observer: None,
     "_cuda_clearCublasWorkspaces": lambda: None,
+    "_cuda_emptyCache": lambda: torch.cuda.empty_cache(),
     "_cuda_getCompiledVersion": lambda: _as_number(machine.driver.cuda),
     "_cuda_getCublasLtWorkspaceSize": lambda: 1 << 20,
     "_cuda_getCublasWorkspaceSize": lambda: 32 << 20,
@@ -92,6 +93,8 @@ _CPP: Final[dict[str, Callable[..., Any]]] = {
     "_cuda_getDevice": device_index,
     "_cuda_getDeviceCount": device_count,
     "_cuda_get_cudnn_benchmark_limit": lambda: 10,
+    "_cuda_memoryStats": lambda device: torch.cuda.memory_stats_as_nested_dict(device),
+    "_cuda_resetPeakMemoryStats": lambda device: torch.cuda.reset_peak_memory_stats(device),
     "_cuda_setDevice": choose_device,
     "_cuda_set_cudnn_benchmark_limit": lambda _limit: None,
     "_cuda_sleep": lambda _cycles: None,
