@@ -33,7 +33,9 @@ def _of_largest(call: _Arguments) -> bool:
 
 
 #: By operator, the name in CUDA's message and whether a call is one of those that CUDA complains about. They are the
-#: calls of `alertNotDeterministic` in `aten/src/ATen/native/cuda` of PyTorch 2.13, and those in `torchvision/csrc`.
+#: calls of `alertNotDeterministic` in `aten/src/ATen/native/cuda`, as PyTorch 2.13's documentation, tests and Python
+#: functions for fake tensors name them, and those in `torchvision/csrc`. Known from other releases alone:
+#: `adaptive_max_pool3d_backward`, `_upsample_bicubic2d_aa_backward`, and torchvision's rows but `roi_align`'s.
 #: What PyTorch complains about on each device is left out: `put_` without accumulation and `max_unpool2d`, `3d`.
 NONDETERMINISTIC: Final[Mapping[str, tuple[str, Callable[[_Arguments], bool]]]] = {
     "aten::_adaptive_avg_pool2d_backward": ("adaptive_avg_pool2d_backward_cuda", _always),
