@@ -155,11 +155,12 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Replace:
 
         def follow(study: Study, _scratch: Path, options: Sequence[str] = (), **_: Any) -> list[FollowedProgram]:
             calls.append(({variant.name: variant.on_gpu.config for variant in study.variants}, options))
+            batch = {"batch_size": int(options[1])} if "--batch-size" in options else {}
             results = ((variant.name, by_variant.get(variant.name, PREDICTION)) for variant in study.variants)
             return [
                 FollowedProgram(name, None, result)
                 if isinstance(result, PredictError)
-                else FollowedProgram(name, step(result))
+                else FollowedProgram(name, step(result | batch))
                 for name, result in results
             ]
 

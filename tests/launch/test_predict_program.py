@@ -177,7 +177,7 @@ def test_a_program_that_fails_partway_is_reported_with_the_steps_that_were_follo
     assert (prediction["total"], prediction["by_step"]) == (1, [1, 1, 1])
     assert [site["count"] for site in prediction["sites"]] == [1]
     assert prediction["exit_code"] == 1
-    assert "`steptrace run`" in written.err  # which tells a fault of the program from one of the prediction
+    assert "prediction is at fault" in written.err  # and how to tell that from a fault of the program
     assert [1, 3, 20] in [figures_in(line)[:3] for line in written.err.splitlines() if "exit code" in line]
 
 

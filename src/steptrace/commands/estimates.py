@@ -40,8 +40,8 @@ def estimates_by_name(
         for program in programs:
             if program.prediction is not None:
                 # A study's prediction says how many samples a step has, which may be several batches.
-                is_own = batch is None or baselines is not None
-                known = program.prediction.batch_size if is_own else batch
+                own = program.prediction.batch_size
+                known = own if batch is None or (baselines is not None and own is not None) else batch
                 by_name.setdefault(program.name, {})[known] = program.prediction
     if baselines is None:
         return {name: estimates(predictions, gpus) for name, predictions in by_name.items()}
