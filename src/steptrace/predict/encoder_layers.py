@@ -53,31 +53,10 @@ def _ours_do_not_count(asked: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return has_torch_function
 
 
-def _self_attention(  # noqa: PLR0913 - torch's own
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    width: int,
-    heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,  # noqa: FBT001, FBT002
-    average_attn_weights: bool = True,  # noqa: FBT001, FBT002
-    mask_type: int | None = None,
-) -> tuple[Tensor, Tensor | None]:
+def _self_attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Any:
     if not is_virtual(query):
-        result: tuple[Tensor, Tensor | None] = _ATTENTION(
-            query, key, value, width, heads, qkv_weight, qkv_bias, weight, bias, mask, need_weights,
-            average_attn_weights, mask_type,
-        )  # fmt: skip
-        return result
-    return _attended(
-        attention, query, width, heads, qkv_weight, qkv_bias, weight, bias, mask, need_weights, average_attn_weights,
-        mask_type,
-    )  # fmt: skip
+        return _ATTENTION(query, key, value, *rest, **options)
+    return _attended(attention, query, *rest, **options)
 
 
 def _attended(  # noqa: PLR0913
@@ -89,8 +68,8 @@ def _attended(  # noqa: PLR0913
     qkv_bias: Tensor,
     weight: Tensor,
     bias: Tensor,
-    mask: Tensor | None,
-    need_weights: bool,  # noqa: FBT001
+    mask: Tensor | None = None,
+    need_weights: bool = True,  # noqa: FBT001, FBT002
     average_attn_weights: bool = True,  # noqa: FBT001, FBT002
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
@@ -116,27 +95,10 @@ def _attended(  # noqa: PLR0913
     return output, scores.sum(1).div_(heads) if average_attn_weights else scores
 
 
-def _layer(  # noqa: PLR0913 - torch's own
-    source: Tensor,
-    width: int,
-    heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    use_gelu: bool,  # noqa: FBT001
-    norm_first: bool,  # noqa: FBT001
-    eps: float,
-    *parameters: Any,
-) -> Tensor:
+def _layer(source: Tensor, *rest: Any, **options: Any) -> Any:
     if not is_virtual(source):
-        result: Tensor = _LAYER(
-            source, width, heads, qkv_weight, qkv_bias, weight, bias, use_gelu, norm_first, eps, *parameters
-        )
-        return result
-    return _layer_on_device(
-        attention, source, width, heads, qkv_weight, qkv_bias, weight, bias, use_gelu, norm_first, eps, *parameters
-    )
+        return _LAYER(source, *rest, **options)
+    return _layer_on_device(attention, source, *rest, **options)
 
 
 def _layer_on_device(  # noqa: PLR0913
@@ -175,9 +137,7 @@ def _layer_on_device(  # noqa: PLR0913
 
 
 def _attention_on_device(attend: Callable[..., Tensor], query: Tensor, _key: Tensor, _value: Tensor, *rest: Any) -> Any:
-    names = ("width", "heads", "qkv_weight", "qkv_bias", "weight", "bias", "mask", "need_weights")
-    options = {"mask": None, "need_weights": True, **dict(zip(names, rest, strict=False))}
-    return _attended(attend, query, *(options[name] for name in names), *rest[len(names) :])
+    return _attended(attend, query, *rest)
 
 
 #: The replacements of functions; none in a PyTorch that lacks one of the names.
