@@ -10,6 +10,7 @@ from typing import Final
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate import cudnn
+from steptrace.estimate.coordinate_launches import coalescing, launches_by_coordinates
 from steptrace.estimate.kernel_classes import OPERATORS, base_name
 from steptrace.estimate.layout import elements, has_gaps, is_contiguous, item_bytes, other_layouts, reduction_layout
 from steptrace.estimate.lists import is_of_lists, of_lists
@@ -59,6 +60,9 @@ _SHORT_ROW: Final = 2112
 def launches(call: OperatorCalls) -> int:
     """Launches of one call; 0 if it makes views or only allocates memory."""
     name = base_name(call.name)
+    by_coordinates = launches_by_coordinates(call, name)
+    if by_coordinates is not None:
+        return by_coordinates
     if call.is_view or _LAUNCHES.get(name) == 0:
         return 0
     if _OF_NOTHING.get(name) is not None and call.inputs and not elements(call.inputs[0]):
@@ -225,12 +229,6 @@ def _segment_reduce(call: OperatorCalls) -> int:
     return 2 if call.arguments.get("offsets") else 5 if call.arguments.get("unsafe") else 11
 
 
-def _coalesce(call: OperatorCalls) -> int:
-    """Launches of coalescing a sparse tensor; indices of several dimensions are flattened, and restored afterwards."""
-    dimensions = call.inputs[1].shape[0]
-    return 8 if dimensions == 1 else 9 + 3 * dimensions
-
-
 def _grouped_product(call: OperatorCalls) -> int:
     """Launches of a grouped product: a special kernel in bfloat16; otherwise one product per group."""
     if call.inputs[0].dtype == "bfloat16":
@@ -339,7 +337,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "unique_dim": _unique_rows,
     "_fused_moving_avg_obs_fq_helper": lambda call: 10 if call.arguments.get("per_row_fake_quant") else 4,
     "segment_reduce": _segment_reduce,
-    "_coalesce": _coalesce,
+    "_coalesce": coalescing,
     "_grouped_mm": _grouped_product,
     "isin": _isin,
     **dict.fromkeys(("linalg_lu", "linalg_lu_factor_ex"), _factors),

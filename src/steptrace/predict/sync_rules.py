@@ -14,11 +14,11 @@ those of its repository. Versions other than the ones that were read may differ.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import torch
 from torch import Tensor
 
+from steptrace.estimate.coordinate_launches import OF_COALESCED
 from steptrace.estimate.launches import isin_sorts
 from steptrace.predict.memory import PINNED, is_same_memory
 from steptrace.predict.operators import SPARSE_PARTS, Overload
@@ -94,15 +94,9 @@ _PERMUTE = "native/TensorShape.cpp: permute_sparse_coo"
 _SELECT = "native/sparse/cuda/SparseCUDATensor.cu: index_select_sparse_cuda"
 _WAITS = "Thrust waits for sorting and joining indices, and a count is copied to the host"
 
-#: Functions of each value that PyTorch computes on a coalesced COO tensor, which the host first has to make.
-_OF_COALESCED: Final = (
-    "abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv", "expm1", "floor", "frac", "isnan",
-    "isneginf", "isposinf", "log1p", "nan_to_num", "pow", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin",
-    "sinh", "sqrt", "tan", "tanh", "trunc",
-)  # fmt: skip
 #: Operators whose rows below (or their absence) also hold for COO tensors.
 SPARSE_JUDGED = frozenset({
-    *_OF_COALESCED, "cat", "div", "empty_like", "index_select", "neg", "permute", "stack", "sub", "unsqueeze",
+    *OF_COALESCED, "cat", "div", "empty_like", "index_select", "neg", "permute", "stack", "sub", "unsqueeze",
     "zeros_like",
     "_coalesce", "_coalesced_", "indices", "values", "_indices", "_values", "_nnz", "is_coalesced", "_to_dense",
     "sparse_mask", "clone", "detach", "sum", "add", "add_", "mul", "mul_", "div_", "zero_", "t", "transpose",
@@ -170,7 +164,7 @@ def _selects_entries(call: Call) -> int:
 
 
 _SPARSE: tuple[SyncRule, ...] = (
-    *(SyncRule(op, "stream", _coalesces("self"), _COALESCE, _WAITS) for op in _OF_COALESCED),
+    *(SyncRule(op, "stream", _coalesces("self"), _COALESCE, _WAITS) for op in OF_COALESCED),
     SyncRule("permute", "h2d_copy", _reorders_indices, _PERMUTE, "the order of the dimensions is copied to the device"),
     SyncRule("index_select", "d2h_copy", _selects_entries, _SELECT, "the host must know how many entries are selected"),
     *(
