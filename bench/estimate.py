@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -293,13 +293,31 @@ def measured_share(drawn: StepDraws, gpu: str) -> float:
 
 def of_published_steps(folder: Path) -> Iterator[str]:
     """Steps that others have published, of programs that were followed."""
+    return _beside_estimates(
+        folder,
+        published_steps.STEPS,
+        kind=lambda step: f"published steps of transformers, {step.gpu}",
+        name=lambda step: " ".join(map(str, step.program)),
+    )
+
+
+def of_throughputs(folder: Path) -> Iterator[str]:
+    """Inference of vision models, by project and GPU."""
+    return _beside_estimates(
+        folder, published_throughputs.STEPS, kind=lambda step: step.kind, name=lambda step: step.program.model
+    )
+
+
+def _beside_estimates(
+    folder: Path, steps: Iterable[Any], *, kind: Callable[[Any], str], name: Callable[[Any], str]
+) -> Iterator[str]:
+    """The rows of published steps on one GPU whose programs were followed, by the kind of each step."""
     found = defaultdict(list)
-    for step in published_steps.STEPS:
+    for step in steps:
         prediction = followed_programs.followed(folder, step.program)
         if prediction is not None:
             drawn = draws_of(followed_step(prediction), gpu_named(step.gpu))
-            what = f"{step.gpu} {' '.join(map(str, step.program))}"
-            found[f"published steps of transformers, {step.gpu}"].append(held(what, step.ms, drawn.timeline.step))
+            found[kind(step)].append(held(f"{step.gpu} {name(step)}", step.ms, drawn.timeline.step))
     return _lines(found)
 
 
@@ -367,17 +385,6 @@ def of_projects(
             f"estimated over published: {min(ratios):.2f} to {max(ratios):.2f}, median {statistics.median(ratios):.2f}"
         )
         yield f"| memory of {kind} | {len(ratios)} | {told} | - | - | - |"
-
-
-def of_throughputs(folder: Path) -> Iterator[str]:
-    """Inference of vision models, by project and GPU."""
-    found = defaultdict(list)
-    for step in published_throughputs.STEPS:
-        prediction = followed_programs.followed(folder, step.program)
-        if prediction is not None:
-            drawn = draws_of(followed_step(prediction), gpu_named(step.gpu))
-            found[step.kind].append(held(f"{step.gpu} {step.program.model}", step.ms, drawn.timeline.step))
-    yield from _lines(found)
 
 
 def _beside(
