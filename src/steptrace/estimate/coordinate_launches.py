@@ -3,7 +3,6 @@
 Such a tensor stands in a call as three: itself, its indices and its values.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from steptrace.documents.estimate import OperatorCalls
@@ -24,8 +23,17 @@ def launches_by_coordinates(call: OperatorCalls, name: str) -> int | None:
         return None
     if name in OF_COALESCED:
         return 2 + (0 if is_coalesced else coalescing(call))  # the indices are copied, the values computed
-    count = _LAUNCHES.get(name)
-    return None if count is None else count(len(call.inputs) // _PARTS, bool(is_coalesced))
+    tensors = len(call.inputs) // _PARTS
+    match name:
+        case "cat":
+            return _joining(tensors)
+        case "stack":
+            return 2 * tensors + _joining(tensors)  # each tensor gets a dimension first
+        case "neg":
+            return 3
+        case "index_select":
+            return 15 if is_coalesced else 20  # entries that are not sorted are sorted first
+    return None
 
 
 def coalescing(call: OperatorCalls) -> int:
@@ -34,16 +42,6 @@ def coalescing(call: OperatorCalls) -> int:
     return 8 if dimensions == 1 else 9 + 3 * dimensions
 
 
-def _cat(tensors: int, _is_coalesced: bool) -> int:  # noqa: FBT001
-    """Indices and values are joined, and the indices of each tensor but the first are shifted."""
+def _joining(tensors: int) -> int:
+    """Launches of joining tensors: indices and values are joined, the indices of all but the first are shifted."""
     return 2 + tensors - 1
-
-
-#: By operator, the launches for a number of tensors, and for whether all of them are coalesced.
-_LAUNCHES: Final[Mapping[str, Callable[[int, bool], int]]] = {
-    "cat": _cat,
-    "stack": lambda tensors, is_coalesced: 2 * tensors + _cat(tensors, is_coalesced),  # each gets a dimension first
-    "unsqueeze": lambda _tensors, _is_coalesced: 2,
-    "neg": lambda _tensors, _is_coalesced: 3,
-    "index_select": lambda _tensors, is_coalesced: 15 if is_coalesced else 20,  # unsorted entries are sorted first
-}

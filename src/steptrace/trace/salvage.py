@@ -119,7 +119,7 @@ def _salvaged(event: bytes) -> bytes | None:
         found, at = _value(text, key.end())
         name = key["key"]
         if not found and text[key.end() : key.end() + 1] == "{" and (depth or name == "args"):
-            depth = depth + 1
+            depth += 1
             at = key.end()
             if depth > _DEEPEST:
                 return None
