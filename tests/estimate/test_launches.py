@@ -101,7 +101,7 @@ def followed(code: str) -> tuple[OperatorCalls, ...]:
         ("m.to_sparse_csr().to_dense()", 32),
         ("m.to_sparse() @ m", 16),
         ("m.to_sparse().abs()", 10),
-        ("torch.sparse_coo_tensor(i.view(2, 4) % 4, y[:4], (4, 4), check_invariants=False).abs()", 18),  # one for the indices
+        ("torch.sparse_coo_tensor(i.view(2, 4) % 4, y[:4], (4, 4), check_invariants=False).abs()", 18),
         ("torch.stack([m.to_sparse(), m.to_sparse()])", 23),
         ("torch.cat([m.to_sparse(), m.to_sparse(), m.to_sparse()])", 28),
         ("m.to_sparse().index_select(0, i[:2])", 23),
