@@ -76,6 +76,25 @@ def test_a_step_s_samples_are_those_of_all_its_batches_and_ranks(folder: Any) ->
     assert [variants[name]["samples_per_step"] for name in ("base", "ranks", "failed")] == [4, 24, None]
 
 
+def test_where_batches_differ_the_verdict_is_on_the_time_per_sample(folder: Any) -> None:
+    """Four times the samples in twice the time: a longer step, and twice as fast."""
+    folder.make_study([{"name": "base"}, {"name": "large"}, {"name": "alike"}])
+    times = [10.0, 10.1, 9.9]
+    folder.add_runs("base", times, config={"data": {"batch_size": 4}})
+    folder.add_runs("large", [2 * ms for ms in times], config={"data": {"batch_size": 16}})
+    folder.add_runs("alike", times, config={"data": {"batch_size": 4}})
+    comparison = compare(folder.path)
+    variants = by_name(comparison)
+    large = variants["large"]
+    assert (large["ratio"]["verdict"], large["ratio_per_sample"]["verdict"]) == (None, "faster")
+    assert large["ratio"]["value"] == pytest.approx(0.5, rel=1e-3)
+    assert large["ratio_per_sample"]["value"] == pytest.approx(2.0, rel=1e-3)
+    for end in ("low", "high"):
+        assert large["ratio_per_sample"][end] == pytest.approx(4 * large["ratio"][end])
+    assert variants["alike"]["ratio_per_sample"] is None
+    assert comparison["method"]["candidates"] == 2
+
+
 def test_runs_that_failed_or_are_missing_are_listed(folder: Any, status_of: Callable[..., Any]) -> None:
     folder.make_study([{"name": "base"}, {"name": "partial"}, {"name": "broken"}, {"name": "absent"}])
     folder.add_runs("base", [10.0, 10.1, 9.9])

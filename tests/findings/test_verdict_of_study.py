@@ -77,6 +77,18 @@ def test_a_step_of_other_samples_is_never_named_as_the_faster_one(claim, also):
     assert figures_in(sentence) == [1600, 1600]
 
 
+def test_where_batches_differ_the_sentence_has_the_ratio_per_sample_and_both_rates():
+    per_sample = {"value": 1.6, "low": 1.5, "high": 1.7, "verdict": "faster"}
+    double = variant("double", 0.8, None, samples_per_step=64, ratio_per_sample=per_sample)
+    comparison = study(variants=[BASE | {"samples_per_step": 32}, double])
+    answer = answer_of(comparison)
+    assert (answer.outcome, [row.ratio_per_sample for row in answer.other_batches]) == (
+        "other_batches",
+        [comparison.variants[1].ratio_per_sample],
+    )
+    assert figures_in(verdict_of(comparison).sentence) == [1.6, 2560, 1600]
+
+
 def test_the_fastest_variant_is_named_with_its_interval_and_its_change():
     comparison = study(variant("fast", 1.5, "faster"), variant("fastest", 2.0, "faster"))
     verdict = verdict_of(comparison)

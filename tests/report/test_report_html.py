@@ -48,6 +48,18 @@ def test_numbers_of_samples_that_differ_are_shown(study_builder):
     assert "Samples" not in text_of(sections.variants(study_builder.study()))
 
 
+def test_the_verdict_of_another_batch_is_shown_with_the_ratio_per_sample(study_builder):
+    study_builder.add("base", [20.0, 20.0], samples_per_step=8, ratio={"value": 1.0, "verdict": "baseline"})
+    per_sample = {"value": 1.6, "low": 1.5, "high": 1.7, "verdict": "faster"}
+    whole = {"value": 0.4, "low": 0.38, "high": 0.43, "verdict": None}
+    study_builder.add("large", [50.0, 50.0], samples_per_step=32, ratio=whole, ratio_per_sample=per_sample)
+    study_builder.comparison["baseline"] = "base"
+    for variant in study_builder.comparison["variants"]:
+        variant["baseline"] = "base"
+    cells = row(sections.variants(study_builder.study()), "large")
+    assert (cells["Ratio"], cells["Ratio per sample"], cells["Verdict"]) == ("0.40×", "1.60×", "faster")
+
+
 def test_means_stand_where_means_are_compared(study_builder):
     times = {"statistic": "mean", "median": 0.9, "mean": 40.0, "low": 39.0, "high": 41.0, "p95": 90.0, "steps": 40}
     variant = study_builder.add("one", [0.9, 0.9], step_ms=times)

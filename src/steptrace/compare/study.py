@@ -25,7 +25,7 @@ from steptrace.compare.explain import (
     trace_of,
 )
 from steptrace.compare.load import Run, StudyRuns, VariantRuns, first_measured, load_study
-from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
+from steptrace.compare.timing import Timing, compare_times, samples_per_step, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.run import RunResult
@@ -141,8 +141,9 @@ def _variant(variant: VariantRuns, timing: Timing, estimated: tuple[Estimate, ..
         digest=variant.plan.digest,
         runs=tuple(_run(run) for run in variant.runs),
         step_ms=timing.step_ms,
-        samples_per_step=_samples_per_step(variant),
+        samples_per_step=samples_per_step(variant),
         ratio=timing.ratio,
+        ratio_per_sample=timing.ratio_per_sample,
         noise=replace(timing.noise, notes=notes, warnings=note_texts(notes)),
         **syncs,
         **figures(variant, trace),
@@ -154,12 +155,6 @@ def _variant(variant: VariantRuns, timing: Timing, estimated: tuple[Estimate, ..
         equivalence=equivalence(variant.path),
         estimates=estimated,
     )
-
-
-def _samples_per_step(variant: VariantRuns) -> int | None:
-    """Samples in one step of all ranks, by the first run that says it; None without one."""
-    samples = (run.record.samples_per_step for run in variant.measured)
-    return next((count for count in samples if count is not None), None)
 
 
 def _run(run: Run) -> RunResult:

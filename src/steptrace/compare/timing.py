@@ -30,22 +30,25 @@ _OUTLIERS_WARNING = 0.05
 
 @dataclass(frozen=True)
 class Timing:
-    """The figures of a variant's step time in comparison.json: its `step_ms`, `ratio` and `noise`."""
+    """The figures of a variant's step time in comparison.json: its `step_ms`, ratios and `noise`."""
 
     step_ms: StepTimes | None
     ratio: RatioToBaseline | None
+    ratio_per_sample: RatioToBaseline | None
     noise: Noise
 
 
 def compare_times(study: StudyRuns) -> tuple[Method, dict[str, Timing]]:
     """The comparison's `method` and the timing of every variant, by name.
 
-    Each variant is held against its own baseline (in a matrix every cell has one). Variants with the digest of their
+    Each variant is held against its own baseline (in a matrix every cell has one). If a variant's step takes another
+    number of samples than its baseline's, the verdict is on the time per sample. Variants with the digest of their
     baseline are A/A pairs: they set the noise floor and are no candidates. Holm's correction counts all candidates of
     the study.
     """
     statistic = statistic_of(study)
-    by_variant = _ratios(study, statistic)
+    batches = _batches_over_baseline(study)
+    by_variant = _ratios(study, statistic, batches)
     digests = {variant.name: variant.plan.digest for variant in study.variants}
     identical = {
         variant.name
@@ -73,7 +76,7 @@ def compare_times(study: StudyRuns) -> tuple[Method, dict[str, Timing]]:
         uneven = _uneven(variant, spreads[name])
         apart = _not_interleaved(variant, by_name.get(variant.baseline))
         notes = [*_about_runs(variant), *uneven, *([] if apart is None else [apart])]
-        ratio = None
+        ratio = per_sample = None
         if name == variant.baseline and variant.measured:
             ratio = RatioToBaseline(value=1.0, low=None, high=None, verdict="baseline")
         elif measured is not None:
@@ -84,6 +87,9 @@ def compare_times(study: StudyRuns) -> tuple[Method, dict[str, Timing]]:
                 word = None
                 of_verdict = [refused]
             ratio = RatioToBaseline(value=measured.value, low=measured.low, high=measured.high, verdict=word)
+            if name in batches:
+                per_sample = ratio
+                ratio = _step_ratio(per_sample, batches[name])
             notes += of_verdict
         elif variant.measured:
             notes.append(note("no_baseline", baseline=variant.baseline))
@@ -94,7 +100,7 @@ def compare_times(study: StudyRuns) -> tuple[Method, dict[str, Timing]]:
             warnings=note_texts(notes),
             notes=tuple(notes),
         )
-        timings[name] = Timing(_step_ms(variant, statistic), ratio, noise)
+        timings[name] = Timing(_step_ms(variant, statistic), ratio, per_sample, noise)
     return method, timings
 
 
@@ -113,8 +119,39 @@ def statistic_of(study: StudyRuns) -> Statistic:
     return "mean" if max(over, default=1.0) > LONG_STEPS else "median"
 
 
-def _ratios(study: StudyRuns, statistic: Statistic) -> dict[str, stats.Ratio]:
-    """The ratios of all variants whose baseline was measured too, by name."""
+def samples_per_step(variant: VariantRuns) -> int | None:
+    """Samples in one step of all ranks, by the first run that says it; None without one."""
+    samples = (run.record.samples_per_step for run in variant.measured)
+    return next((count for count in samples if count is not None), None)
+
+
+def _batches_over_baseline(study: StudyRuns) -> dict[str, float]:
+    """Samples of a variant's step over those of its baseline's step, of the variants where they differ, by name."""
+    samples = {variant.name: samples_per_step(variant) for variant in study.variants}
+    batches: dict[str, float] = {}
+    for variant in study.variants:
+        its_samples, baseline_samples = samples[variant.name], samples.get(variant.baseline)
+        if its_samples and baseline_samples and its_samples != baseline_samples:
+            batches[variant.name] = its_samples / baseline_samples
+    return batches
+
+
+def _step_ratio(per_sample: RatioToBaseline, batch: float) -> RatioToBaseline:
+    """The ratio of step times, without a verdict, from that of times per sample.
+
+    Args:
+        per_sample: the baseline's time per sample over the variant's.
+        batch: samples of the variant's step over those of the baseline's.
+    """
+    low, high = (None if end is None else end / batch for end in (per_sample.low, per_sample.high))
+    return RatioToBaseline(value=per_sample.value / batch, low=low, high=high, verdict=None)
+
+
+def _ratios(study: StudyRuns, statistic: Statistic, batches: Mapping[str, float]) -> dict[str, stats.Ratio]:
+    """The ratios of all variants whose baseline was measured too, by name.
+
+    Those of `batches` are ratios of times per sample. A fixed factor moves a ratio and leaves its width as it is.
+    """
     by_variant: dict[str, stats.Ratio] = {}
     ordered = sorted(study.variants, key=lambda variant: variant.baseline)
     for baseline, group in groupby(ordered, key=lambda variant: variant.baseline):
@@ -125,7 +162,11 @@ def _ratios(study: StudyRuns, statistic: Statistic) -> dict[str, stats.Ratio]:
             name: {repeat + _OTHER_ROUNDS * ((name, repeat) in late): ns for repeat, ns in runs.items()}
             for name, runs in times.items()
         }
-        measured = {name: runs for name, runs in times.items() if runs}
+        measured = {
+            name: {repeat: ns / batches.get(name, 1.0) for repeat, ns in runs.items()}
+            for name, runs in times.items()
+            if runs
+        }
         if baseline in measured:
             by_variant |= stats.ratios(measured, baseline)
     return by_variant

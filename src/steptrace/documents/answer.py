@@ -61,6 +61,10 @@ class Speed(Document, frozen=True, kw_only=True):
     samples: Annotated[int | None, field("Samples of a step.")]
     baseline_samples: Annotated[int | None, field("Samples of a step of the baseline.")]
     equivalence: Annotated[EquivalenceStatus, field("Whether it computes the same.")]
+    ratio_per_sample: Annotated[
+        RatioToBaseline | None,
+        field("Baseline's time per sample over the variant's, where their batches differ; null elsewhere."),
+    ] = None
 
 
 class NamedTime(Document, frozen=True, kw_only=True):

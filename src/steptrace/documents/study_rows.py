@@ -29,6 +29,10 @@ class VariantTimes(OfVariant, frozen=True, kw_only=True):
     verdict: Annotated[str | None, field("What the interval says: `faster`, `slower`, or that it cannot tell.")]
     equivalence: Annotated[str, field("Whether loss and gradient agree with the float64 reference.")]
     samples_per_s: Annotated[float | None, field("Samples per second, all ranks together.")]
+    ratio_per_sample: Annotated[
+        float | None,
+        field("Baseline's time per sample over this one, where batches differ; `verdict` is then about this ratio."),
+    ]
 
 
 class StudyStep(StepOfRun, frozen=True, kw_only=True):

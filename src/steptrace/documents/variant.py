@@ -111,6 +111,14 @@ class VariantResult(StepFigures, frozen=True):
         ),
     ] = None
 
+    ratio_per_sample: Annotated[
+        RatioToBaseline | None,
+        field(
+            "Baseline's time per sample over the variant's, with the verdict, where their steps take different numbers "
+            "of samples; null elsewhere. `ratio` then compares whole steps and has no verdict."
+        ),
+    ] = None
+
     entry: Annotated[str | None, field("Its name in the study's file, which all cells of a matrix share.")] = None
     cell: Annotated[dict[str, str], field("What the matrix sets for it, by key; empty without a matrix.")] = (
         msgspec.field(default_factory=dict)
@@ -129,8 +137,13 @@ class VariantResult(StepFigures, frozen=True):
 
     @property
     def verdict(self) -> StepVerdict | None:
-        """Its verdict against its baseline; None without a verdict."""
+        """The verdict on its step time against its baseline; None without one, as where batches differ."""
         return None if self.ratio is None else self.ratio.verdict
+
+    @property
+    def judged_ratio(self) -> RatioToBaseline | None:
+        """The ratio that its verdict is about: of times per sample where batches differ, otherwise of step times."""
+        return self.ratio if self.ratio_per_sample is None else self.ratio_per_sample
 
     @property
     def step_time_ms(self) -> float | None:

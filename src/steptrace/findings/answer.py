@@ -238,6 +238,7 @@ def _speed(study: Comparison, variant: VariantResult) -> Speed:
         samples=variant.samples_per_step,
         baseline_samples=None if baseline is None else baseline.samples_per_step,
         equivalence=variant.equivalence.status,
+        ratio_per_sample=variant.ratio_per_sample,
     )
 
 

@@ -68,6 +68,8 @@ class LoadedStudy:
         for variant in self.document.variants:
             times = variant.step_ms
             ratio = variant.ratio
+            judged = variant.judged_ratio
+            per_sample = variant.ratio_per_sample
             rows.append(
                 {
                     "variant": variant.name,
@@ -81,9 +83,10 @@ class LoadedStudy:
                     "ratio": ratio and ratio.value,
                     "ratio_low": ratio and ratio.low,
                     "ratio_high": ratio and ratio.high,
-                    "verdict": ratio and ratio.verdict,
+                    "verdict": judged and judged.verdict,
                     "equivalence": variant.equivalence.status,
                     "samples_per_s": variant.samples_per_s,
+                    "ratio_per_sample": per_sample and per_sample.value,
                 }
             )
         return _by_variant(rows, VariantTimes)

@@ -155,16 +155,36 @@ def _compared(answer: Answer) -> list[str]:
 
 
 def _other_batches(rows: Sequence[Speed]) -> list[str]:
-    """The variants whose step times are not compared, with their samples per second and those of their baseline."""
+    """The variants whose steps take other numbers of samples than their baselines', compared by sample.
+
+    Each has its verdict on the time per sample, where there is one, and its samples per second.
+    """
     if not rows:
         return []
     if len(rows) > MOST_NAMED:
         return [f"{len(rows)} variants have other batches than their baselines, so step times do not compare them."]
     first = rows[0]
-    named = fmt.enumeration([f"{_rate(row.samples, row.step_ms)} (`{row.name}`)" for row in rows])
+    named = fmt.enumeration([_per_sample(row) for row in rows])
     bases = {row.baseline for row in rows}
-    before = f" against {_rate(first.baseline_samples, first.baseline_ms)} (`{first.baseline}`)"
-    return [f"Batches differ, so step times are not compared: {named}{before if len(bases) == 1 else ''}."]
+    before = f", against {_rate(first.baseline_samples, first.baseline_ms)} of `{first.baseline}`"
+    return [f"Batches differ, so samples are compared, not steps: {named}{before if len(bases) == 1 else ''}."]
+
+
+#: The verdict on the time per sample, behind the variant's name.
+_VERDICT_PER_SAMPLE: Final = {
+    "faster": "is faster per sample",
+    "slower": "is slower per sample",
+    "same": "is as fast per sample",
+    "undecided": "is not shown to differ per sample",
+}
+
+
+def _per_sample(row: Speed) -> str:
+    """A variant with its samples per second, and its verdict per sample where it has one."""
+    rate = _rate(row.samples, row.step_ms)
+    ratio = row.ratio_per_sample
+    verdict = None if ratio is None else _VERDICT_PER_SAMPLE.get(ratio.verdict or "")
+    return f"`{row.name}` has {rate}" if verdict is None else f"`{row.name}` {verdict} ({_ratio(ratio)}; {rate})"
 
 
 def _rate(samples: int | None, step_ms: float | None) -> str:

@@ -123,7 +123,8 @@ def _no_verdict(study: Comparison) -> list[str]:
     """The reasons why variants have no verdict, each with its variants; empty if all have one."""
     reasons: dict[str, list[str]] = {}
     for variant in study.measured:
-        if variant.verdict is None and not variant.is_baseline:
+        judged = variant.judged_ratio
+        if (judged is None or judged.verdict is None) and not variant.is_baseline:
             texts = [note_text(note) for note in variant.noise.notes if note.code in NO_VERDICT]
             for text in texts or [_NEEDED]:
                 reasons.setdefault(text, []).append(variant.name)
@@ -273,7 +274,8 @@ def _drawn(variant: VariantResult, scale: Scale, step_times: Mapping[str, float]
         return ""
     look = "base" if variant.is_baseline else variant.verdict or "none"
     differs = ", but differs" if variant.equivalence.status == "differs" else ""
-    words = "the baseline" if look == "base" else f"{variant.verdict or 'no verdict'}{differs}"
+    compared = "no verdict" if variant.ratio_per_sample is None else "another number of samples than the baseline"
+    words = "the baseline" if look == "base" else f"{variant.verdict or compared}{differs}"
     alt = f"{variant.name}: {fmt.duration_ms(variant.step_time_ms)}, {words}"
     ends = against_baseline(variant, step_times)
     by_run = [_of_run(run, variant.step_ms.statistic) for run in variant.runs if variant.step_ms is not None]
@@ -285,12 +287,13 @@ def _drawn(variant: VariantResult, scale: Scale, step_times: Mapping[str, float]
 def _verdict(variant: VariantResult) -> str | None:
     """The verdict with the ratio, or how the variant's runs failed."""
     html = verdict_badge(variant) if variant.status == "ok" else _ending(variant)
-    ratio = variant.ratio
+    ratio = variant.judged_ratio
     if html is None or ratio is None or variant.is_baseline:
         return html
     has_ends = ratio.low is not None and ratio.high is not None and not fmt.is_narrow(ratio.low, ratio.high)
     ends = _ENDS.format(fmt.ratio_interval(ratio.low, ratio.high)) if has_ends else ""
-    return html + _NOTE.format(fmt.ratio(ratio.value, ratio.low, ratio.high), ends)
+    compared = "" if variant.ratio_per_sample is None else " per sample"
+    return html + _NOTE.format(f"{fmt.ratio(ratio.value, ratio.low, ratio.high)}{compared}", ends)
 
 
 def _ending(variant: VariantResult) -> Html:

@@ -263,9 +263,10 @@ def _cell(variant: VariantResult | None) -> str:
     """Its step time, and its ratio to the baseline of the cell."""
     if variant is None or variant.step_ms is None:
         return fmt.NOT_MEASURED if variant is None or variant.status == "ok" else variant.status
-    ratio = variant.ratio
+    ratio = variant.judged_ratio
     if ratio is None or variant.is_baseline:
         words = "baseline" if variant.is_baseline else ""
     else:
-        words = f"{fmt.ratio(ratio.value, ratio.low, ratio.high)} {ratio.verdict or ''}"
+        compared = "" if variant.ratio_per_sample is None else "per sample "
+        words = f"{fmt.ratio(ratio.value, ratio.low, ratio.high)} {compared}{ratio.verdict or ''}"
     return _RATIO.format(fmt.duration_ms(variant.step_ms.value), words)

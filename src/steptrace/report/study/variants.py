@@ -53,7 +53,7 @@ def variants_shown(study: Comparison) -> list[VariantResult]:
         return sorted(study.variants, key=lambda variant: variant.status != "ok" and variant.step_ms is None)
 
     def interest(variant: VariantResult) -> tuple[bool, bool, float]:
-        ratio = variant.ratio
+        ratio = variant.judged_ratio
         decided = ratio is not None and ratio.verdict in ("faster", "slower")
         effect = abs(math.log(ratio.value)) if ratio is not None and ratio.value > 0 else 0.0
         return variant.name == study.baseline, decided, effect
@@ -190,6 +190,12 @@ def _figures(study: Comparison) -> list[Figure]:
         ),
         Figure("Ratio", values, fmt.ratio),
         Figure(f"{interval} of the ratio", {**dict.fromkeys(values, ""), **ends}),
+        figure(
+            "Ratio per sample",
+            lambda variant: None if variant.ratio_per_sample is None else variant.ratio_per_sample.value,
+            fmt.ratio,
+            absent="",
+        ),
         figure("Verdict", verdict_badge),
         figure("Syncs per step", lambda variant: variant.syncs.measured_per_step),
         figure("Syncs per step, predicted", lambda variant: variant.syncs.predicted_per_step, absent="not predicted"),
@@ -235,7 +241,9 @@ def verdict_badge(variant: VariantResult) -> Html | None:
     """A badge with the verdict, and one if the variant's answer differs; None if nothing was measured."""
     if variant.step_ms is None and not variant.is_baseline:
         return None
-    html = badge("baseline" if variant.is_baseline else variant.verdict or "no verdict")
+    ratio = variant.judged_ratio
+    verdict = (None if ratio is None else ratio.verdict) or "no verdict"
+    html = badge("baseline" if variant.is_baseline else verdict)
     return html + Html(" ") + badge("differs", "bad") if variant.equivalence.status == "differs" else html
 
 
