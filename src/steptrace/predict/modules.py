@@ -112,7 +112,7 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
         normal = torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext()
         with normal, _lazy_kept(self, fn):
             try:
-                return apply(self, fn, *args, **kwargs)
+                return apply(self, _content(fn), *args, **kwargs)
             except RuntimeError as error:
                 if TORCH_CANNOT_SWAP.find(error) is None:
                     raise
@@ -123,6 +123,23 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
                     torch.__future__.set_swap_module_params_on_conversion(True)
 
     return _apply
+
+
+def _content(convert: _Function) -> _Function:
+    """The conversion of a tensor, whose result is a plain tensor where it would be of a class of parameters.
+
+    A parameter gets its new content by a swap here, for which PyTorch makes a parameter of the result. It refuses to
+    make one of a tensor of such a class. The parameter itself keeps its class, as on CUDA.
+    """
+
+    def converted(tensor: Tensor) -> Tensor:
+        result: Tensor = convert(tensor)
+        if not isinstance(result, nn.Parameter) or isinstance(result, _LAZY) or known_class(result) is nn.Parameter:
+            return result
+        with functions_off():
+            return result.detach().as_subclass(Tensor)
+
+    return converted
 
 
 def _new(new: Callable[..., Any]) -> Callable[..., Any]:

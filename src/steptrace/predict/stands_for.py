@@ -2,6 +2,7 @@
 
 import copyreg
 import weakref
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
 from torch import Tensor
@@ -35,6 +36,61 @@ def pickle_as_known(metaclass: type) -> None:
 pickle_as_known(StandsFor)
 
 
+#: Not known to mypy, which sees that a mapping's methods and those of a dictionary differ.
+_Dictionary: Any = dict
+
+
+class AttributesOfProgram(MutableMapping[str, Any], _Dictionary):  # type: ignore[misc]
+    """The attributes of an object without those that are ours. What is written to it, the object gets.
+
+    It is a dictionary, as `__dict__` of any object. The methods are those of a mapping, which comes first: the
+    dictionary itself stays empty, and Python asks these methods of a class that has its own way to go through it.
+    """
+
+    def __init__(self, attributes: dict[str, Any], ours: tuple[str, ...]) -> None:
+        self._attributes = attributes
+        self._ours = ours
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._ours:
+            raise KeyError(name)
+        return self._attributes[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._attributes[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        if name in self._ours:
+            raise KeyError(name)
+        del self._attributes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._attributes if name not in self._ours)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def copy(self) -> dict[str, Any]:
+        """A dictionary of the attributes."""
+        return dict(self)
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self)
+
+    def __ior__(self, other: Any) -> Any:
+        self.update(other)
+        return self
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
 class HiddenAttributes:
     """The attributes of tensors of the device that are ours, for as long as a tensor lives.
 
@@ -54,11 +110,6 @@ class HiddenAttributes:
     def take(self, tensor: Any) -> dict[str, Any]:
         """The hidden attributes of a tensor, which has none from now on, and no weak reference to it."""
         return self._kept.pop(id(tensor), (None, {}))[1]
-
-    def put(self, tensor: Any, attributes: dict[str, Any]) -> None:
-        """Give a tensor hidden attributes."""
-        if attributes:
-            self.of(tensor).update(attributes)
 
 
 hidden: Final = HiddenAttributes()

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from steptrace.predict.places import is_inside
 from steptrace.predict.pytorch import functions_off
-from steptrace.predict.stands_for import hidden
-from steptrace.predict.tensor import SET_DATA, attributes_of_program, is_virtual, is_wrapper, known_class
+from steptrace.predict.tensor import SET_DATA, attributes_of_program, is_virtual, is_wrapper, known_class, take_ours
 from steptrace.torch_names import private
 
 #: Exchanges the C++ parts of two tensors.
@@ -47,13 +46,14 @@ def swapping(swap: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
             with functions_off():
                 _take(first, second)
             return
-        kept = [hidden.take(tensor) for tensor in (first, second)]
+        kept = [take_ours(tensor) for tensor in (first, second)]
         try:
             swap(first, second)
             kept.reverse()
         finally:
             for tensor, attributes in zip((first, second), kept, strict=True):
-                hidden.put(tensor, attributes)
+                for name, value in attributes.items():
+                    setattr(tensor, name, value)
 
     return swap_tensors
 
@@ -88,7 +88,7 @@ def _take(tensor: Any, content: Any) -> None:
         content.grad = gradient.to(content.device, content.dtype)
     _EXCHANGE(tensor, content)
     attributes.pop(_IS_PARAMETER, None)
-    hidden.take(tensor)
+    take_ours(tensor)
     tensor.__class__ = type(content)
     tensor.__dict__ = {**vars(content), **attributes}
     if is_virtual(content):

@@ -13,7 +13,7 @@ from steptrace.predict import backend, memory
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.operators import SPARSE_PARTS
 from steptrace.predict.pytorch import TensorBase, aten, dispatch_keys, functions_off
-from steptrace.predict.stands_for import StandsFor, hidden_attribute, pickle_as_known
+from steptrace.predict.stands_for import AttributesOfProgram, StandsFor, hidden, hidden_attribute, pickle_as_known
 from steptrace.predict.storages import on_device, zeros_in_place_of
 from steptrace.predict.syncs import Syncs
 from steptrace.torch_names import private
@@ -236,7 +236,7 @@ def into_class(fresh: Any, cls: Any) -> Any:
         return fresh
     inner = fresh._inner
     gpu = fresh.gpu
-    fresh.__dict__.clear()
+    _ATTRIBUTES.__get__(fresh).clear()
     try:
         fresh.__class__ = kind
     except TypeError:
@@ -263,8 +263,16 @@ def legacy_type(tensor: Tensor) -> str:
 
 
 def attributes_of_program(tensor: Tensor) -> dict[str, Any]:
-    """The attributes that the program has given a tensor."""
-    return {name: value for name, value in tensor.__dict__.items() if name not in _OURS}
+    """A copy of the attributes that the program has given a tensor."""
+    return dict(tensor.__dict__)
+
+
+def take_ours(tensor: Tensor) -> dict[str, Any]:
+    """The attributes of a tensor that are not the program's. The tensor has them no longer, nor a weak reference."""
+    if not isinstance(tensor, _PlainTensor):
+        return hidden.take(tensor)
+    attributes = _ATTRIBUTES.__get__(tensor)
+    return {name: attributes.pop(name) for name in _OURS}
 
 
 def known_class(tensor: Tensor) -> Any:
@@ -300,15 +308,14 @@ class _PlainTensor(VirtualTensor):  # type: ignore[metaclass]
     """A tensor of the device of no class of the program's, which is nearly every one."""
 
     @property
-    def __dict__(self) -> dict[str, Any]:
-        """The attributes. A program that replaces them all, as fastai does, leaves the device's own as they are."""
-        return _ATTRIBUTES.__get__(self)  # type: ignore[no-any-return]
+    def __dict__(self) -> Any:
+        """The attributes that the program has given the tensor: libraries hand all of them to a class's constructor."""
+        return AttributesOfProgram(_ATTRIBUTES.__get__(self), _OURS)
 
     @__dict__.setter
     def __dict__(self, attributes: dict[str, Any]) -> None:
         before = _ATTRIBUTES.__get__(self)
-        kept = {name: before[name] for name in _OURS if name in before and name not in attributes}
-        _ATTRIBUTES.__set__(self, {**attributes, **kept} if kept else attributes)
+        _ATTRIBUTES.__set__(self, {**attributes, **{name: before[name] for name in _OURS if name in before}})
 
     @classmethod
     def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
