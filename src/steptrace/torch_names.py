@@ -317,11 +317,6 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         "torch._dynamo.decorators._set_stance",
     ),
     *_rows(
-        "DataParallel gives a batch to one GPU",
-        "programs with DataParallel fail",
-        "torch.nn.parallel.scatter_gather.Scatter",
-    ),
-    *_rows(
         "storages move between the host and the device, as torch.save and torch.load do",
         "a checkpoint is loaded to the CPU, and what saving copies is not counted",
         "torch.storage._StorageBase",

@@ -301,8 +301,9 @@ def test_a_stand_in_answers():
     calls = [(module, name, _needed(getattr(module, name))) for module, name in _FUNCTIONS]
     with predict_syncs(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
+        own = {"set_stream": [torch.cuda.Stream()], "reduce": [[torch.ones(1, device="cuda")]]}
         for module, name, arguments in calls:
-            getattr(module, name)(*([torch.cuda.Stream()] if name == "set_stream" else arguments))
+            getattr(module, name)(*own.get(name, arguments))
 
 
 def test_what_a_later_release_adds_to_torch_cuda_is_refused_by_its_name(monkeypatch):
@@ -316,7 +317,7 @@ def test_what_a_later_release_adds_to_torch_cuda_is_refused_by_its_name(monkeypa
     assert torch.cuda.added is added
 
 
-@pytest.mark.parametrize("module", ["comm", "gds", "jiterator", "nccl"])
+@pytest.mark.parametrize("module", ["gds", "jiterator", "nccl"])
 def test_modules_for_a_real_device_are_refused(module):
     assert any(owner is _BELOW[module] for owner, _ in _REFUSING)
 
@@ -365,6 +366,50 @@ def test_streams_are_equal_by_their_number_and_their_gpu(monkeypatch):
         assert torch.cuda.ExternalStream(7) == torch.cuda.ExternalStream(7)
         assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1) != torch.cuda.default_stream(0)
         assert torch.cuda.current_stream(1).device == torch.device("cuda:1")
+
+
+def test_a_stream_of_another_gpu_makes_that_gpu_the_current_one(monkeypatch):
+    monkeypatch.setattr(backend.machine, "gpus", 2)
+    with predict_syncs():
+        first = torch.cuda.Stream(0)
+        second = torch.cuda.Stream(1)
+        with torch.cuda.stream(first):
+            with torch.cuda.stream(second):
+                assert torch.ones(1, device="cuda").device.index == torch.cuda.current_device() == 1
+                assert (torch.cuda.current_stream(), torch.cuda.current_stream(0)) == (second, first)
+            assert (torch.cuda.current_device(), torch.cuda.current_stream()) == (0, first)
+            assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
+        torch.cuda.set_stream(second)
+        assert (torch.cuda.current_device(), torch.cuda.current_stream()) == (1, second)
+        assert torch._C._cuda_getCurrentStream(1)[:2] == (second.stream_id, 1)
+
+
+def test_a_program_asks_the_driver_by_pynvml(monkeypatch):
+    pynvml = pytest.importorskip("pynvml")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        pass
+    else:
+        pytest.skip("this machine has a driver of its own")
+    monkeypatch.setattr(backend.machine, "gpus", 2)
+    with predict_syncs():
+        kept = torch.empty(2**20, device="cuda")
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(gpu) for gpu in range(pynvml.nvmlDeviceGetCount())]
+        assert [pynvml.nvmlDeviceGetName(handle) for handle in handles] == [torch.cuda.get_device_name()] * 2
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handles[0])
+        assert memory.used == memory.total - memory.free >= kept.nbytes
+        assert memory.total == torch.cuda.get_device_properties(0).total_memory
+        assert pynvml.nvmlDeviceGetHandleByUUID(pynvml.nvmlDeviceGetUUID(handles[1])) == handles[1]
+        for refused in (
+            lambda: pynvml.nvmlDeviceGetHandleByIndex(2),
+            lambda: pynvml.nvmlDeviceGetFanSpeed(handles[0]),
+        ):
+            with pytest.raises(pynvml.NVMLError):
+                refused()
+    with pytest.raises(pynvml.NVMLError):
+        pynvml.nvmlInit()
 
 
 def test_a_stream_of_torch_is_the_current_one_as_one_of_cuda():

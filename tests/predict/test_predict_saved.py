@@ -157,14 +157,6 @@ def test_data_parallel_over_one_gpu():
     assert syncs.total == 0
 
 
-def test_data_parallel_over_several_gpus_says_that_it_cannot_be_followed(monkeypatch):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    with predict_syncs():
-        model = nn.DataParallel(nn.Linear(4, 2)).to("cuda")
-        with pytest.raises(RuntimeError, match="start a process for each GPU"):
-            model(torch.randn(4, 4))
-
-
 def test_tensors_are_exchanged_by_dlpack():
     with predict_syncs() as syncs:
         values = torch.arange(6.0, device="cuda")

@@ -127,3 +127,29 @@ def test_a_model_in_two_parts_is_followed_across_its_gpus(monkeypatch):
         assert {p.grad.device.index for p in first.parameters() if p.grad is not None} == {0}
         assert second.weight.type(torch.cuda.HalfTensor).device == torch.device("cuda", 1)
     assert syncs.unknown == []
+
+
+def test_data_parallel_over_two_gpus_makes_no_sync_of_its_own(monkeypatch):
+    monkeypatch.setattr(backend.machine, "gpus", 2)
+    with predict_syncs() as syncs:
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)).to("cuda:0")
+        parallel = nn.DataParallel(model)
+        out = parallel(torch.randn(8, 4))
+        assert (out.device, out.shape) == (torch.device("cuda", 0), (8, 2))
+        syncs.reset()
+        parallel(torch.randn(8, 4, device="cuda")).sum().backward()
+        assert all(p.grad is not None and p.grad.device == p.device for p in model.parameters())
+    assert (syncs.total, syncs.unknown) == (0, [])
+
+
+def test_parts_of_a_tensor_on_several_gpus_are_those_of_torch(monkeypatch):
+    monkeypatch.setattr(backend.machine, "gpus", 2)
+    with predict_syncs():
+        tensor = torch.arange(6.0, device="cuda")
+        parts = torch.cuda.comm.scatter(tensor, [0, 1], chunk_sizes=[2, 4])
+        assert [(part.device.index, part.tolist()) for part in parts] == [(0, [0.0, 1.0]), (1, [2.0, 3.0, 4.0, 5.0])]
+        assert torch.cuda.comm.gather(parts, destination="cuda:1").tolist() == tensor.tolist()
+        assert torch.cuda.comm.gather(parts, destination="cpu").tolist() == tensor.tolist()
+        copies = torch.cuda.comm.broadcast(tensor, [0, 1])
+        assert [copy.device.index for copy in copies] == [0, 1]
+        assert torch.cuda.comm.reduce_add(copies, destination=1).tolist() == (2 * tensor).tolist()

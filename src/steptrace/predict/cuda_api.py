@@ -21,7 +21,7 @@ from steptrace.predict.cuda_classes import (
     TYPES,
     DefaultGenerator,
     Generator,
-    forget_stream,
+    forget_streams,
     host_waits,
     refused,
     set_default_tensor_type,
@@ -37,7 +37,9 @@ _UNCHANGED: Final = frozenset(
         "torch.cuda.make_graphed_callables", "torch.cuda.graphs.make_graphed_callables",
     }
 )  # fmt: skip
-_UNCHANGED_MODULES: Final = ("torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda.profiler", "torch.cuda.tunable")
+_UNCHANGED_MODULES: Final = (
+    "torch.cuda.amp", "torch.cuda.comm", "torch.cuda.nvtx", "torch.cuda.profiler", "torch.cuda.tunable",
+)  # fmt: skip
 #: Names of types and errors, which do nothing, end with these.
 _TYPES: Final = ("Storage", "Tensor", "Error", "cudaStatus")
 #: Functions that PyTorch documents under a private name.
@@ -53,7 +55,7 @@ _NVTX: Final = SimpleNamespace(
 
 def replacements() -> Replacements:
     """The replacements in `torch.cuda`, `torch.accelerator` and `torch` while a prediction is active."""
-    forget_stream()  # an earlier prediction may have left another one
+    forget_streams()  # an earlier prediction may have left another one
     return {
         **refusals(),
         **_called_alike(torch.cuda, CUDA),

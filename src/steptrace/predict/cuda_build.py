@@ -6,8 +6,17 @@ from typing import Any, Final
 
 import torch
 
+from steptrace.predict import between_gpus
 from steptrace.predict.backend import Replacements, choose_device, device_count, device_index, machine
-from steptrace.predict.cuda_classes import host_waits
+from steptrace.predict.cuda_classes import (
+    Stream,
+    current_stream,
+    default_stream,
+    host_waits,
+    is_capturing,
+    set_stream,
+)
+from steptrace.predict.cuda_memory import snapshot
 from steptrace.predict.pytorch import replacing
 
 #: The version of cuDNN that PyTorch 2.13 for CUDA 13 brings.
@@ -19,7 +28,7 @@ _ARCHITECTURES: Final = {
 }
 
 
-class _Properties(SimpleNamespace):
+class Properties(SimpleNamespace):
     """The properties of a GPU, which print as PyTorch prints them."""
 
     def __repr__(self) -> str:
@@ -37,12 +46,12 @@ class _Properties(SimpleNamespace):
         return f"_CudaDeviceProperties({', '.join(f'{name}={value}' for name, value in facts.items())})"
 
 
-def properties(_device: object = None) -> _Properties:
+def properties(_device: object = None) -> Properties:
     """The result of `torch.cuda.get_device_properties` for the virtual GPU."""
     driver = machine.driver
     major, minor = driver.capability
     reserved = 1024 if driver.is_ampere else 0  # for each block, by the system
-    return _Properties(
+    return Properties(
         name=driver.name, major=major, minor=minor, total_memory=driver.memory_bytes,
         multi_processor_count=driver.sms, warp_size=driver.warp, max_threads_per_multi_processor=driver.threads,
         regs_per_multiprocessor=65536, shared_memory_per_block=49152,
@@ -83,22 +92,51 @@ class _PlanCache:
 #: Private functions of PyTorch's C++ that libraries call, or PyTorch's Python where it takes CUDA to be there. A build
 #: for the CPU does not have them.
 _CPP: Final[dict[str, Callable[..., Any]]] = {
-    "_cuda_attach_out_of_memory_observer": lambda _observer: None,
-    "_cuda_clearCublasWorkspaces": lambda: None,
+    **dict.fromkeys(
+        (
+            "_cuda_attach_out_of_memory_observer",
+            "_cuda_clearCublasWorkspaces",
+            "_cuda_init",
+            "_cuda_ipc_collect",
+            "_cuda_record_memory_history",
+            "_cuda_record_memory_history_legacy",
+            "_cuda_resetAccumulatedHostMemoryStats",
+            "_cuda_resetAccumulatedMemoryStats",
+            "_cuda_resetPeakHostMemoryStats",
+            "_cuda_setMemoryFraction",
+            "_cuda_set_cudnn_benchmark_limit",
+            "_cuda_set_sync_debug_mode",
+            "_cuda_sleep",
+            "_host_emptyCache",
+        ),
+        lambda *_, **__: None,
+    ),
+    "_cuda_canDeviceAccessPeer": lambda *_: True,
     "_cuda_emptyCache": lambda: torch.cuda.empty_cache(),
+    **dict.fromkeys(("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice", "_cuda_setDevice"), choose_device),
+    "_cuda_getAllocatorBackend": lambda: torch.cuda.get_allocator_backend(),
+    "_cuda_getArchFlags": lambda: " ".join(architectures()),
     "_cuda_getCompiledVersion": lambda: _as_number(machine.driver.cuda),
     "_cuda_getCublasLtWorkspaceSize": lambda: 1 << 20,
     "_cuda_getCublasWorkspaceSize": lambda: 32 << 20,
+    "_cuda_getCurrentBlasHandle": lambda: 1,
     "_cuda_getCurrentRawStream": lambda _device: 0,
+    "_cuda_getCurrentStream": lambda device: _numbers_of(current_stream(device)),
+    "_cuda_getDefaultStream": lambda device: _numbers_of(default_stream(device)),
     "_cuda_getDevice": device_index,
     "_cuda_getDeviceCount": device_count,
+    "_cuda_getMemoryFraction": lambda _device: 1.0,
     "_cuda_get_cudnn_benchmark_limit": lambda: 10,
+    "_cuda_get_sync_debug_mode": lambda: 0,
+    "_cuda_hasPrimaryContext": lambda _device: True,
+    "_cuda_hostMemoryStats": lambda: {},
+    "_cuda_isCurrentStreamCapturing": is_capturing,
+    "_cuda_isHistoryEnabled": lambda: False,
+    "_cuda_isInBadFork": lambda: False,
+    "_cuda_memorySnapshot": snapshot,
     "_cuda_memoryStats": lambda device: torch.cuda.memory_stats_as_nested_dict(device),
     "_cuda_resetPeakMemoryStats": lambda device: torch.cuda.reset_peak_memory_stats(device),
-    "_cuda_setDevice": choose_device,
-    "_cuda_set_cudnn_benchmark_limit": lambda _limit: None,
-    "_cuda_sleep": lambda _cycles: None,
-    "_host_emptyCache": lambda: None,
+    "_cuda_setStream": lambda **numbers: set_stream(Stream(**numbers)),
     "_cuda_synchronize": lambda: host_waits("device", "torch.cuda.synchronize"),
 }
 #: What Inductor's module for CUDA graphs imports of a build for CUDA; `torch._dynamo.reset` imports that module.
@@ -106,6 +144,11 @@ _OF_GRAPHS: Final[dict[str, Any]] = {
     "_cuda_CUDAAllocator_AllocatorState": type("AllocatorState", (), {}),
     "_set_cached_tensors_enabled": lambda _enabled: None,
 }
+
+
+def _numbers_of(stream: Stream) -> tuple[int, int, int]:
+    """A stream as PyTorch's C++ gives it to Python."""
+    return stream.stream_id, stream.device_index, stream.device_type
 
 
 def facts_of_build() -> Replacements:
@@ -121,7 +164,8 @@ def facts_of_build() -> Replacements:
         (torch.compiler, "cudagraph_mark_step_begin"): lambda: None,  # the real one needs CUDA's allocator
         **replacing("torch._C._set_blas_preferred_backend", lambda _: _chooses_nothing),
         **replacing("torch._C._set_linalg_preferred_backend", lambda _: _chooses_nothing),
-        **{(torch._C, name): function for name, function in _CPP.items()},
+        **{(owner, "_CudaDeviceProperties"): Properties for owner in (torch._C, torch.cuda)},
+        **{(torch._C, name): function for name, function in {**_CPP, **between_gpus.FUNCTIONS}.items()},
         **{(torch._C, name): value for name, value in _OF_GRAPHS.items() if not hasattr(torch._C, name)},
     }
 

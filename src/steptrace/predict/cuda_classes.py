@@ -4,13 +4,14 @@ Streams and events only say when the host waits.
 """
 # ruff: noqa: D102 - the methods are those of `torch.cuda`
 
+import ctypes
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from numbers import Integral
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -18,7 +19,10 @@ from torch import Tensor
 from steptrace.predict.backend import (
     DEVICE_TYPE,
     Replacements,
+    choose_device,
     cuda_device,
+    device_index,
+    index_of,
     seed_and_offset,
     state_of,
     virtual_device,
@@ -129,6 +133,10 @@ class Event(AnyEvent):
     def cuda_event(self) -> int:
         return 0 if self._at is None else id(self)
 
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.cuda_event)
+
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {hex(self.cuda_event) if self.cuda_event else 'uninitialized'}>"
 
@@ -144,7 +152,7 @@ class AnyStream:
 
     def __init__(self, device: object = None, priority: int = 0, **of_another: Any) -> None:
         self.priority = priority
-        self._before: list[AnyStream | None] = []
+        self._before: list[_Chosen] = []
         # A stream that exists is made again by its number, and by that of its GPU.
         self.device = cuda_device(of_another.get("device_index", device))
         self.device_index = self.device.index
@@ -166,7 +174,7 @@ class AnyStream:
         return True
 
     def is_capturing(self) -> bool:
-        return self is _current.stream and is_capturing()
+        return self is _current.streams.get(self.device.index) and is_capturing()
 
     def synchronize(self) -> None:
         host_waits("stream", "torch.cuda.Stream.synchronize")
@@ -176,12 +184,11 @@ class AnyStream:
         return self.stream_id
 
     def __enter__(self) -> "AnyStream":
-        self._before.append(_current.stream)
-        _current.stream = self
+        self._before.append(_choose(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        _current.stream = self._before.pop()
+        _go_back(self._before.pop())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AnyStream) and (self.stream_id, self.device) == (other.stream_id, other.device)
@@ -207,6 +214,10 @@ class Stream(AnyStream):
     def priority_range() -> tuple[int, int]:
         return 0, -5
 
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.cuda_stream)
+
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.cuda_stream
 
@@ -224,13 +235,41 @@ class ExternalStream(Stream):
 _default_streams: Final[dict[torch.device, Stream]] = {}
 
 
-class _CurrentStream(threading.local):
-    """The stream that this thread has chosen; None for the default stream of the current GPU."""
+class _CurrentStreams(threading.local):
+    """The streams that this thread has chosen, by the number of the GPU; one that is missing has its default stream."""
 
-    stream: AnyStream | None = None
+    def __init__(self) -> None:
+        self.streams: dict[int, AnyStream] = {}
 
 
-_current = _CurrentStream()
+_current = _CurrentStreams()
+
+
+class _Chosen(NamedTuple):
+    """What a thread had chosen before it chose a stream: its GPU, and the stream of the GPU of the new one."""
+
+    gpu: int
+    gpu_of_stream: int
+    stream: AnyStream | None
+
+
+def _choose(stream: AnyStream) -> _Chosen:
+    """Make a stream, and its GPU, the current ones of this thread; return what it had chosen before."""
+    gpu = stream.device.index
+    before = _Chosen(device_index(), gpu, _current.streams.get(gpu))
+    _current.streams[gpu] = stream
+    if gpu != before.gpu:
+        choose_device(gpu)
+    return before
+
+
+def _go_back(before: _Chosen) -> None:
+    if before.stream is None:
+        _current.streams.pop(before.gpu_of_stream, None)
+    else:
+        _current.streams[before.gpu_of_stream] = before.stream
+    if device_index() != before.gpu:
+        choose_device(before.gpu)
 
 
 def default_stream(device: Any = None) -> Stream:
@@ -242,39 +281,40 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def current_stream(device: Any = None) -> Stream:
-    """`torch.cuda.current_stream`: the stream that the program has chosen, if it is one of this GPU."""
-    stream = _current.stream
-    if stream is None or (device is not None and cuda_device(device) != stream.device):
+    """`torch.cuda.current_stream`: the stream that the program has chosen for a GPU, or for the current one."""
+    stream = _current.streams.get(index_of(device))
+    if stream is None:
         return default_stream(device)
     if isinstance(stream, Stream):
         return stream
     return Stream(stream.device, stream.priority, stream_id=stream.stream_id)
 
 
-def forget_stream() -> None:
-    """Let the default stream be the current one of this thread."""
-    _current.stream = None
+def forget_streams() -> None:
+    """Let the default streams be the current ones of this thread."""
+    _current.streams = {}
 
 
 def set_stream(stream: AnyStream | None) -> None:
-    """`torch.cuda.set_stream`; None changes nothing."""
+    """`torch.cuda.set_stream`: its GPU becomes the current one, too. None changes nothing."""
     if stream is not None:
-        _current.stream = stream
+        _choose(stream)
 
 
 class StreamContext:
-    """`torch.cuda.StreamContext`: inside it a stream is the current one. All streams do everything at once."""
+    """`torch.cuda.StreamContext`: inside it a stream and its GPU are current. All streams do everything at once."""
 
     def __init__(self, stream: AnyStream | None) -> None:
         self.stream = stream
-        self._before: list[AnyStream | None] = []
+        self._before: list[_Chosen | None] = []
 
     def __enter__(self) -> None:
-        self._before.append(_current.stream)
-        set_stream(self.stream)
+        self._before.append(None if self.stream is None else _choose(self.stream))
 
     def __exit__(self, *_: object) -> None:
-        _current.stream = self._before.pop()
+        before = self._before.pop()
+        if before is not None:
+            _go_back(before)
 
 
 #: PyTorch's own class, which a prediction replaces.

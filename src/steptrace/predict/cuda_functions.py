@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 
+from steptrace.predict import between_gpus
 from steptrace.predict.backend import choose_device, device_count, device_index, machine, rng_state
 from steptrace.predict.cuda_build import architectures, gencode, properties
 from steptrace.predict.cuda_classes import (
@@ -35,6 +36,7 @@ from steptrace.predict.cuda_memory import (
     memory_stats,
     nested_memory_stats,
     reset_peaks,
+    snapshot,
 )
 from steptrace.predict.graphs import CUDAGraph, pool_handle
 from steptrace.predict.memory import PINNED
@@ -64,12 +66,14 @@ def _unregister(pointer: int) -> _RuntimeError:
 #: Calls of the runtime: those by which programs tell a profiler where to begin and to end, pin memory, and ask for it.
 CUDART = SimpleNamespace(
     cudaError=_RuntimeError,
-    cudaGetErrorString=lambda error: _RuntimeError(error).name,
+    cudaGetErrorString=lambda error: "no error" if _RuntimeError(error) is _RuntimeError.success else "unknown error",
     cudaHostRegister=_register,
     cudaHostUnregister=_unregister,
     cudaMemGetInfo=memory_info,
     cudaProfilerStart=lambda: _RuntimeError.success,
     cudaProfilerStop=lambda: _RuntimeError.success,
+    cudaStreamCreate=lambda _pointer: _RuntimeError.success,
+    cudaStreamDestroy=lambda _stream: _RuntimeError.success,
 )
 #: Functions without an effect: the device draws from the CPU's generator, has no statistics, and is always initialised.
 _OF_NO_EFFECT = (
@@ -175,7 +179,7 @@ MODULES: Final[dict[str, dict[str, Callable[..., Any]]]] = {
     "memory": {
         "_record_memory_history": lambda *_: None,
         "_dump_snapshot": lambda *_: None,
-        "_snapshot": lambda *_: {"segments": [], "device_traces": [[]]},
+        "_snapshot": snapshot,
     },
-    "nccl": {"is_available": lambda *_: True},
+    "nccl": {"is_available": lambda *_: True, "reduce": between_gpus.reduce},
 }

@@ -86,6 +86,11 @@ def host_memory_stats() -> dict[str, int]:
     return defaultdict(int)
 
 
+def snapshot(*_: object) -> dict[str, Any]:
+    """`torch.cuda.memory._snapshot`: there is nothing to record."""
+    return {"segments": [], "device_traces": [[]]}
+
+
 class MemPool:
     """`torch.cuda.MemPool`: a part of the memory, which the virtual GPU does not divide."""
 

@@ -28,6 +28,7 @@ from steptrace.predict import (
     encoder_layers,
     memory_functions,
     modules,
+    nvml,
     nvrtc_kernels,
     recurrent,
     sent,
@@ -298,6 +299,12 @@ FEATURES: Final = (
         _without_recorder(_default_device),
     ),
     Feature(
+        "NVML",
+        "a program that asks the driver by pynvml learns of the virtual GPUs",
+        "a program that asks the driver by pynvml finds none",
+        _without_recorder(nvml.replacements),
+    ),
+    Feature(
         "default type",
         "torch.set_default_tensor_type takes CUDA's types",
         "a default type of CUDA fails",
@@ -329,8 +336,8 @@ FEATURES: Final = (
     ),
     Feature(
         "modules",
-        "lazy modules, flex_attention and DataParallel work on the device",
-        "lazy modules, flex_attention and DataParallel may fail",
+        "lazy modules and flex_attention work on the device",
+        "lazy modules and flex_attention may fail",
         _without_recorder(modules.replacements),
     ),
     Feature(

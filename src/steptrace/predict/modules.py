@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from steptrace.foreign_messages import TORCH_CANNOT_SWAP
-from steptrace.predict.backend import Replacements, device
+from steptrace.predict.backend import Replacements
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.pytorch import TensorBase, functions_off, replacing
 from steptrace.predict.tensor import into_class, is_virtual, known_class
@@ -40,7 +40,6 @@ def replacements() -> Replacements:
             else {(_MIXIN, "materialize"): _materializing(_MIXIN.materialize), **_PROPERTIES_OF_LAZY}
         ),
         **replacing("torch.nn.attention.flex_attention.flex_attention_hop", _flex_attention),
-        **replacing("torch.nn.parallel.scatter_gather.Scatter", lambda _: _Scatter),
         **replacing("torch._higher_order_ops.cond.cond_op", lambda _: _cond),
         **replacing("torch._higher_order_ops.while_loop.while_loop_op", lambda _: _while_loop),
         **replacing("torch._higher_order_ops.scan.scan_op", lambda _: _scan),
@@ -236,13 +235,3 @@ def _flex_attention(operator: Callable[..., Any]) -> Callable[..., Any]:
         return (dense if dense is not None and is_virtual(query) else operator)(query, *args, **named)
 
     return attention
-
-
-class _Scatter:
-    """The way in which DataParallel gives a tensor to its GPUs. Only one GPU can be followed."""
-
-    @staticmethod
-    def apply(target_gpus: Sequence[Any], _sizes: Any, _dim: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        if len(target_gpus) > 1:
-            raise RuntimeError("DataParallel over several GPUs cannot be followed: start a process for each GPU")
-        return (tensor.to(device(target_gpus[0]), non_blocking=True),)
