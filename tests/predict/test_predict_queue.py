@@ -117,3 +117,14 @@ def test_the_queue_holds_calls_and_syncs_in_their_order():
         assert syncs.queue.count(SYNC) == syncs.total
         syncs.reset()
         assert syncs.queue == ()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "pin", "waits"), [(64 * 1024, False, 1), (64 * 1024, True, 0), (16 * 1024, False, 0)]
+)
+def test_the_host_stays_with_a_large_copy_from_memory_that_is_not_pinned(numbers: int, *, pin: bool, waits: int):
+    """The driver copies it through a buffer of its own: no sync by PyTorch, but time in an estimate."""
+    with predict_syncs() as syncs:
+        batch = torch.ones(numbers)
+        (batch.pin_memory() if pin else batch).to("cuda", non_blocking=True)
+        assert (syncs.total, syncs.queue.count(SYNC)) == (0, waits)

@@ -14,7 +14,7 @@ from steptrace.estimate.kernel_classes import OWN_KERNELS
 from steptrace.estimate.launches import INDEXING
 from steptrace.operator_costs import OperatorCost, cost_formula
 from steptrace.predict.flop import counted_flop, without_device
-from steptrace.predict.memory import is_same_memory
+from steptrace.predict.memory import PINNED, is_same_memory
 from steptrace.predict.operators import SPARSE_PARTS, Overload, tensors_of
 from steptrace.torch_names import release_of
 
@@ -52,6 +52,10 @@ class _CallKey(NamedTuple):
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
 _FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
+
+
+#: The host never waits for a copy to the device of this size (CUDA C++ Programming Guide, asynchronous execution).
+_COPIED_AT_ONCE: Final = 64 * 1024
 
 
 class OperatorLog:
@@ -117,6 +121,8 @@ class OperatorLog:
         cost = declared_cost(overload, args, kwargs)
         key = _CallKey(overload, inputs, outputs, host, arguments, flop, cost, phase, file, line, in_graph)
         self._count(key, compiled)
+        if _is_staged(overload, args, kwargs):
+            self.sync(1)
 
     def add_kernel(  # noqa: PLR0913
         self,
@@ -240,6 +246,20 @@ def declared_cost(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, 
 def tensor_specs(tensors: Iterable[Tensor]) -> tuple[TensorSpec, ...]:
     """The shapes, strides and types of tensors, and of the parts of sparse tensors."""
     return tuple(map(_written, _specs_of(tensors)))
+
+
+def _is_staged(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the driver copies a call's data through a buffer of its own although PyTorch does not wait for it.
+
+    It does so for memory that is not pinned. The call may then wait for the stream, and returns when the last piece is
+    in the buffer (CUDA driver API, API synchronization behavior), so an estimate takes it for a wait.
+    """
+    if overload.copied is None:
+        return False
+    source = args[overload.copied]
+    if hasattr(source, "_inner") or source in PINNED or source.numel() * source.element_size() <= _COPIED_AT_ONCE:
+        return False
+    return bool(overload.bind(args, kwargs).get("non_blocking"))
 
 
 def _of_host(args: Sequence[Any]) -> _Arguments:
