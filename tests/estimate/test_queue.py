@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptrace.estimate.queue import Collective, Item, Join, Sync, simulate, with_joins
+from steptrace.estimate.queue import (
+    Collective,
+    CopiesWait,
+    CopyBeside,
+    Item,
+    Join,
+    Sync,
+    WaitForCopies,
+    simulate,
+    with_joins,
+)
 from steptrace.estimate.times import COUNT
 
 RNG = np.random.default_rng(0)
@@ -71,6 +81,31 @@ def test_collectives_run_beside_kernels_until_they_are_joined(*, after_kernels: 
     assert timeline.step[DRAW] == pytest.approx(stepwise(order, seconds), rel=0.05)
     assert timeline.communication == pytest.approx(np.full(COUNT, sum(seconds)))
     assert (timeline.exposed > 0).all()
+
+
+#: Seconds of a step's kernels and of its copy, and of a step with the copy beside the kernels, or in turn with them.
+KERNELS, COPY = 2e-3, 1e-3
+
+
+def _step_s(order: list[Item | int], copy_s: float = COPY) -> float:
+    """A step of one kernel and one copy beside it; both are launched in no time."""
+    seconds = np.array([[KERNELS] * COUNT, [copy_s] * COUNT])
+    return float(simulate(order, seconds, np.ones(2), np.full(COUNT, 1e-9)).step[0])
+
+
+@pytest.mark.parametrize("copy_s", [COPY, 3e-3])
+@pytest.mark.parametrize("syncs", [[], [Sync()]])
+def test_a_copy_one_batch_ahead_runs_beside_the_kernels(copy_s: float, syncs: list[Item]) -> None:
+    order: list[Item | int] = [CopyBeside(1), WaitForCopies(later=1), 0, *syncs]
+    assert _step_s(order, copy_s) == pytest.approx(max(KERNELS, copy_s), rel=1e-3)
+
+
+def test_a_copy_that_the_kernels_wait_for_at_once_is_hidden_only_as_far_as_the_host_runs_ahead() -> None:
+    """Without a sync the host is steps ahead; with one the copy starts when the kernels before it have ended."""
+    waits: list[Item | int] = [CopyBeside(1), WaitForCopies(), 0]
+    assert _step_s(waits) == pytest.approx(KERNELS, rel=1e-3)
+    assert _step_s([*waits, Sync()]) == pytest.approx(KERNELS + COPY, rel=1e-3)
+    assert _step_s([CopiesWait(), *waits]) == pytest.approx(KERNELS + COPY, rel=1e-3)
 
 
 def test_without_syncs_a_step_takes_the_longer_of_host_and_kernels() -> None:

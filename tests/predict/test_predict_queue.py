@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - the name everyone knows it by
 
 import idioms
-from steptrace.documents.estimate import SYNC
+from steptrace.documents.estimate import COPIES_WAIT, SYNC, WAIT_FOR_COPIES
 from steptrace.estimate.launches import launches
 from steptrace.predict import Syncs, predict_syncs
 
@@ -128,3 +128,42 @@ def test_the_host_stays_with_a_large_copy_from_memory_that_is_not_pinned(numbers
         batch = torch.ones(numbers)
         (batch.pin_memory() if pin else batch).to("cuda", non_blocking=True)
         assert (syncs.total, syncs.queue.count(SYNC)) == (0, waits)
+
+
+def _waits_between_streams(syncs: Syncs) -> list[tuple[str, Any]]:
+    """The copies on other streams and the waits between streams, in their order."""
+    calls = [syncs.operators[place] for place in syncs.queue if place != SYNC]
+    named = [(call.name, call.arguments) for call in calls]
+    return [(name, args.get("later")) for name, args in named if args.get("other_stream") or "wait" in name]
+
+
+def test_a_stream_s_wait_for_a_copy_leaves_out_the_copies_launched_after_it():
+    """As a loader that copies one batch ahead, and starts the next copy before it hands over the last one."""
+    with predict_syncs() as syncs:
+        side = torch.cuda.Stream()
+        copied = []
+        for _ in range(2):
+            with torch.cuda.stream(side):
+                torch.ones(4).pin_memory().to("cuda", non_blocking=True)
+                copied.append(side.record_event())
+        torch.cuda.current_stream().wait_event(copied[0])
+        torch.cuda.current_stream().wait_stream(side)
+        side.wait_stream(torch.cuda.current_stream())
+        torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+        copy = ("aten._to_copy.default", None)
+        assert _waits_between_streams(syncs) == [
+            copy,
+            copy,
+            (WAIT_FOR_COPIES, 1),
+            (WAIT_FOR_COPIES, 0),
+            (COPIES_WAIT, None),
+        ]
+
+
+def test_a_program_without_copies_on_other_streams_has_no_waits_for_them():
+    with predict_syncs() as syncs:
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            torch.ones(4, device="cuda")
+        torch.cuda.current_stream().wait_stream(side)
+        assert _waits_between_streams(syncs) == []

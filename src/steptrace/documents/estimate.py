@@ -13,6 +13,11 @@ from steptrace import format as fmt
 COMPILED: Final = "torch.compile"
 #: A sync among the positions of a prediction's `queue`.
 SYNC: Final = -1
+#: Names of waits between streams, which stand among the operators of a queue and launch nothing. The default stream
+#: waits for copies on other streams: for all but the last `later` of those that were launched so far.
+WAIT_FOR_COPIES: Final = "steptrace.wait_for_copies"
+#: Later copies on other streams wait for the kernels launched so far.
+COPIES_WAIT: Final = "steptrace.copies_wait"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,8 @@ class OperatorCalls:
         host: the tensor of the host that a copy is from or to, None of any other operator.
         arguments: of an operator whose launches depend on them; a tensor among them reads as True. Beside them stand
             `is_coalesced` of sparse tensors, and of indexing how many indices lie on the host (`host_indices`) and
-            whether the value does (`host_value`).
+            whether the value does (`host_value`). A copy between host and GPU has `pageable` if the host's memory is
+            not pinned, and `other_stream` if it is launched on another stream than the default one.
         torch: the release of PyTorch that was followed, such as (2, 13); None if unknown, then the launches are those
             of 2.13.
         cuda: the first number of the CUDA version of that build, such as 13; None if unknown, then 13.

@@ -8,7 +8,7 @@ from steptrace.documents.compiled import FIRST_CALL
 from steptrace.documents.estimate import SYNC, OperatorCalls
 from steptrace.estimate import kernel_classes
 from steptrace.estimate.collectives import collective_of
-from steptrace.estimate.queue import Collective, GraphLaunch, Item, Join, Sync, with_joins
+from steptrace.estimate.queue import Collective, GraphLaunch, Item, Join, Sync, stream_wait_of, with_joins
 from steptrace.estimate.work import Kernel, kernels_of
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def _as_graphs(items: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def _items_of_operator(call: OperatorCalls, *, several: bool, tf32: bool, tf32_convolutions: bool) -> tuple[Item, ...]:
+    if wait := stream_wait_of(call):
+        return (wait,)
     kernels = kernels_of_call(call, tf32=tf32, tf32_convolutions=tf32_convolutions)
     if all(kernel.kind != kernel_classes.COLLECTIVE for kernel in kernels):
         return kernels

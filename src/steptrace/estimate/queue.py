@@ -2,7 +2,8 @@
 
 The host launches one item after another. A kernel starts when it has been launched and the kernel before it has ended.
 At a sync the host waits for all kernels launched before it. Collectives run concurrently with the kernels; at a join
-the kernels after it wait for all collectives before it. All times are vectors over the draws.
+the kernels after it wait for all collectives before it. Copies on another stream run concurrently with both, one after
+another. All times are vectors over the draws.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from steptrace.documents.estimate import COPIES_WAIT, WAIT_FOR_COPIES, OperatorCalls
 from steptrace.estimate.times import COUNT, Draws
 from steptrace.estimate.work import Kernel
 
@@ -54,8 +56,38 @@ class GraphLaunch:
     kernels: tuple[Kernel, ...]
 
 
-Item = Kernel | Sync | Collective | Join | GraphLaunch
+@dataclass(frozen=True)
+class CopyBeside:
+    """A copy between host and GPU on another stream than the kernels'.
+
+    Attributes:
+        place: its position among the kernels.
+    """
+
+    place: int
+
+
+@dataclass(frozen=True)
+class WaitForCopies:
+    """Kernels launched from here on wait for copies beside them: for all but the last `later` that were launched."""
+
+    later: int = 0
+
+
+@dataclass(frozen=True)
+class CopiesWait:
+    """Copies beside the kernels, launched from here on, wait for the kernels launched before."""
+
+
+Item = Kernel | Sync | Collective | Join | GraphLaunch | CopyBeside | WaitForCopies | CopiesWait
 _Queued = TypeVar("_Queued", bound=Item | int)
+
+
+def stream_wait_of(call: OperatorCalls) -> WaitForCopies | CopiesWait | None:
+    """The wait between streams that an entry among the operators stands for; None for an operator."""
+    if call.name == WAIT_FOR_COPIES:
+        return WaitForCopies(call.arguments["later"])
+    return CopiesWait() if call.name == COPIES_WAIT else None
 
 
 def with_joins(entries: Iterable[tuple[Sequence[_Queued], bool]]) -> Iterator[_Queued | Join]:
@@ -88,7 +120,7 @@ class DrawnTimes:
 
     Attributes:
         step: from the beginning of one step to the beginning of the next.
-        gpu: total time of the kernels.
+        gpu: total time of the kernels, and of copies beside them.
         host: total time of the host's launches.
         communication: total time of the collectives.
         exposed: time that kernels wait for collectives.
@@ -105,11 +137,16 @@ class DrawnTimes:
 
 @dataclass
 class _State:
-    """When the host, the kernels and the collectives finish, up to this place in the queue, and the waits so far."""
+    """When the host, the kernels and the collectives finish, up to this place in the queue, and the waits so far.
+
+    `copies` has the ends of all copies beside the kernels, and `held` the time before which none of them starts.
+    """
 
     host: Draws = field(default_factory=lambda: np.zeros(COUNT))
     kernels: Draws = field(default_factory=lambda: np.zeros(COUNT))
     collectives: Draws = field(default_factory=lambda: np.zeros(COUNT))
+    copies: list[Draws] = field(default_factory=list)
+    held: Draws = field(default_factory=lambda: np.zeros(COUNT))
     exposed: Draws = field(default_factory=lambda: np.zeros(COUNT))
     blocked: Draws = field(default_factory=lambda: np.zeros(COUNT))
 
@@ -129,33 +166,44 @@ def simulate(
     Returns:
         The times of one step, in each draw.
     """
-    places = [item for item in order if isinstance(item, int)]
-    counts = np.bincount(np.array(places, dtype=np.int64), minlength=len(seconds)) if places else np.zeros(len(seconds))
-    gpu = np.asarray(counts @ seconds) if len(seconds) else np.zeros(COUNT)
+    in_line = _counts((item for item in order if isinstance(item, int)), len(seconds))
+    beside = _counts((item.place for item in order if isinstance(item, CopyBeside)), len(seconds))
+    kernels, copies = (
+        np.asarray(counts @ seconds) if len(seconds) else np.zeros(COUNT) for counts in (in_line, beside)
+    )
+    gpu = kernels + copies
     graphs = sum(isinstance(item, GraphLaunch) for item in order)
-    host = (float(counts @ launches) + len(collectives) + graphs) * per_launch
+    host = (float((in_line + beside) @ launches) + len(collectives) + graphs) * per_launch
     communication = np.sum(collectives, axis=0) if len(collectives) else np.zeros(COUNT)
     has_syncs = any(isinstance(item, Sync) for item in order)
-    if not has_syncs and not len(collectives):
+    if not has_syncs and not len(collectives) and not beside.any():
         return DrawnTimes(np.maximum(gpu, host), gpu, host, communication, np.zeros(COUNT), np.zeros(COUNT))
     numbered = _numbered(order)
     stretches = _Stretches(seconds, launches, per_launch)
+    others = _Others(collectives, seconds, launches, per_launch)
     if has_syncs:  # nothing is in flight after the last sync, so the simulated step begins and ends there
         last = max(place for place, (item, _) in enumerate(numbered) if isinstance(item, Sync))
         state = _State()
-        _run(numbered[last + 1 :] + numbered[: last + 1], state, stretches, per_launch, collectives)
-        return DrawnTimes(state.host, gpu, host, communication, state.exposed, state.blocked)
+        _run(numbered[last + 1 :] + numbered[: last + 1], state, stretches, others)
+        step = np.maximum(state.host, copies)
+        return DrawnTimes(step, gpu, host, communication, state.exposed, state.blocked)
     state = _State()
-    _run(numbered, state, stretches, per_launch, collectives)
-    _run(numbered, state, stretches, per_launch, collectives)  # the host now runs ahead, so later steps differ
+    _run(numbered, state, stretches, others)
+    _run(numbered, state, stretches, others)  # the host now runs ahead, so later steps differ
     second = _end(state)
     waited = state.exposed.copy()
-    _run(numbered, state, stretches, per_launch, collectives)
-    step = np.maximum(_end(state) - second, np.maximum(gpu, host))
+    _run(numbered, state, stretches, others)
+    step = np.maximum(_end(state) - second, np.maximum(np.maximum(kernels, copies), host))
     return DrawnTimes(step, gpu, host, communication, state.exposed - waited, np.zeros(COUNT))
 
 
+def _counts(places: Iterable[int], kinds: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """How often each of so many kernels stands in a queue."""
+    return np.bincount(np.fromiter(places, dtype=np.int64), minlength=kinds)
+
+
 def _end(state: _State) -> Draws:
+    """When all is over but copies that nothing waits for yet: they belong to the next step."""
     return np.maximum(state.host, np.maximum(state.kernels, state.collectives))
 
 
@@ -172,13 +220,17 @@ def _numbered(order: Sequence[Item | int]) -> _Numbered:
     return result
 
 
-def _run(
-    order: _Numbered,
-    state: _State,
-    stretches: "_Stretches",
-    per_launch: Draws,
-    collectives: Sequence[Draws],
-) -> None:
+@dataclass(frozen=True)
+class _Others:
+    """What is not a row of kernels: seconds of each collective; seconds and launches of copies beside the kernels."""
+
+    collectives: Sequence[Draws]
+    seconds: Draws
+    launches: Draws
+    per_launch: Draws
+
+
+def _run(order: _Numbered, state: _State, stretches: "_Stretches", others: _Others) -> None:
     """Move the state through a queue."""
     for places, (item, number) in _rows(order):
         if places:
@@ -188,16 +240,27 @@ def _run(
             state.blocked = state.blocked + (until - state.host)
             state.host = until
         elif isinstance(item, Collective):
-            state.host = state.host + per_launch
+            state.host = state.host + others.per_launch
             start = np.maximum(state.host, state.collectives)
             start = np.maximum(start, state.kernels) if item.after_kernels else start
-            state.collectives = start + collectives[number]
+            state.collectives = start + others.collectives[number]
         elif isinstance(item, GraphLaunch):
-            state.host = state.host + per_launch
+            state.host = state.host + others.per_launch
         elif isinstance(item, Join):
             waits = np.maximum(state.collectives - state.kernels, 0.0)
             state.exposed = state.exposed + waits
             state.kernels = state.kernels + waits
+        elif isinstance(item, CopyBeside):
+            state.host = state.host + others.launches[item.place] * others.per_launch
+            start = np.maximum(state.host, state.held)
+            start = np.maximum(start, state.copies[-1]) if state.copies else start
+            state.copies.append(start + others.seconds[item.place])
+        elif isinstance(item, WaitForCopies):
+            # Copies of steps before the simulated ones are over.
+            if len(state.copies) > item.later:
+                state.kernels = np.maximum(state.kernels, state.copies[-1 - item.later])
+        elif isinstance(item, CopiesWait):
+            state.held = np.maximum(state.held, state.kernels)
 
 
 def _rows(order: _Numbered) -> Iterator[tuple[list[int], tuple[Item | None, int]]]:

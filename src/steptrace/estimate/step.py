@@ -40,7 +40,17 @@ from steptrace.estimate.kernel_classes import (
     WITHOUT_RULE,
     is_convolution,
 )
-from steptrace.estimate.queue import Collective, DrawnTimes, GraphLaunch, Item, Sync, simulate, with_joins
+from steptrace.estimate.queue import (
+    Collective,
+    CopyBeside,
+    DrawnTimes,
+    GraphLaunch,
+    Item,
+    Sync,
+    simulate,
+    stream_wait_of,
+    with_joins,
+)
 from steptrace.estimate.tiles import effort
 from steptrace.estimate.times import Draws, assumed_shares, band, ideal_seconds, kernel_seconds, normal
 from steptrace.estimate.work import Kernel, kernels_of, on_gpu
@@ -111,7 +121,13 @@ def _queue(followed: FollowedStep) -> tuple[list[LaunchedKernel], list[Item | in
             collective = collective_of(call) if followed.devices > 1 else None
             of_calls.append([] if collective is None else [collective])
             continue
-        of_calls.append(list(range(len(launched), len(launched) + len(kernels))))
+        if wait := stream_wait_of(call):
+            of_calls.append([wait])
+            continue
+        places = range(len(launched), len(launched) + len(kernels))
+        of_calls.append(
+            [CopyBeside(place) if of.other_stream else place for place, of in zip(places, kernels, strict=True)]
+        )
         launched += [LaunchedKernel(kernel, call.calls / followed.steps, call) for kernel in kernels]
     queue = followed.queue or _without_order(followed)
     queue = queue[: len(queue) // _repeats(followed)]
@@ -144,7 +160,8 @@ def _of_items(items: Sequence[Item], steps: int) -> tuple[list[LaunchedKernel], 
             order.append(item)
         for kernel in kernels:
             counts[kernel] += 1
-            order.append(places.setdefault(kernel, len(places)))
+            place = places.setdefault(kernel, len(places))
+            order.append(CopyBeside(place) if kernel.other_stream else place)
     launched = [LaunchedKernel(kernel, counts[kernel] / steps, None) for kernel in places]
     return launched, order, [item for item in items if isinstance(item, Collective)]
 
@@ -174,7 +191,8 @@ def estimate_drawn(
         step_ms=band_ms(step) if enough else None,
         gpu_ms=band_ms(timeline.gpu) if enough else None,
         host_ms=band_ms(timeline.host) if launched else None,
-        gpu_busy_pct=band_percent(timeline.gpu / step) if enough else None,
+        # Copies beside kernels count as if the GPU were not busy otherwise.
+        gpu_busy_pct=band_percent(np.minimum(timeline.gpu / step, 1.0)) if enough else None,
         limited_by=_limit(timeline, works, gpu) if enough else None,
         launches=sum(item.calls * item.kernel.host_launches for item in launched) + _other_launches(followed, drawn),
         syncs=followed.syncs,

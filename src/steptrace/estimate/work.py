@@ -47,6 +47,8 @@ class Kernel:
             attention: heads of all samples, queries, keys, width of a head. Empty where not known.
         shape: identifies the shape; the times of each shape deviate randomly from the class.
         over_bus: whether its bytes go over PCIe.
+        pageable: of a copy over PCIe, whether the host's memory is not pinned.
+        other_stream: of such a copy, whether it runs beside the kernels, on a stream of its own.
         in_graph: whether a CUDA graph launches it instead of the host.
         in_float32: the kernel in its place on a GPU without TF32, where that is of another class.
         is_wide: whether its class was measured on narrower elements than its own, see `Constants.efficiency_for`.
@@ -63,6 +65,8 @@ class Kernel:
     sizes: tuple[int, ...] = ()
     shape: str = ""
     over_bus: bool = False
+    pageable: bool = False
+    other_stream: bool = False
     in_graph: bool = False
     tuned: bool = False
     in_float32: "Kernel | None" = None
@@ -125,6 +129,8 @@ def kernels_of(call: OperatorCalls, *, tf32: bool = False) -> tuple[Kernel, ...]
         sizes=sizes,
         shape=_shape(call),
         over_bus=kind == kernel_classes.HOST_COPY,
+        pageable=bool(call.arguments.get("pageable")),
+        other_stream=bool(call.arguments.get("other_stream")),
         is_wide=kind.startswith(kernel_classes.OF_IMAGES) and item_bytes(call.inputs[0]) > kernel_classes.SHORT_ITEM,
     )
     if arithmetic == "tf32" and kernel_classes.is_convolution(call):

@@ -6,7 +6,6 @@ Streams and events only say when the host waits.
 
 import ctypes
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -27,6 +26,7 @@ from steptrace.predict.backend import (
     state_of,
     virtual_device,
 )
+from steptrace.predict.chosen_stream import CHOSEN, is_default
 from steptrace.predict.limit import cannot_follow
 from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.pytorch import TensorBase
@@ -64,6 +64,16 @@ def is_capturing() -> bool:
     return Syncs.active is not None and Syncs.active.thread.is_capturing
 
 
+def _stream_waits(waiting: "AnyStream | None", other: "AnyStream | None", copies: int) -> None:
+    """A stream waits for another one, which was given `copies` copies between host and GPU until then."""
+    if Syncs.active is None or is_default(waiting) == is_default(other):
+        return
+    if is_default(waiting):
+        Syncs.active.wait_for_copies(copies)
+    else:
+        Syncs.active.copies_wait()
+
+
 class AnyEvent:
     """`torch.Event`. A wait of the host for it is a sync; a query, or a wait of a stream, is not."""
 
@@ -81,12 +91,17 @@ class AnyEvent:
         self.enable_timing = enable_timing
         self.blocking = blocking
         self._at: float | None = None
+        self._stream: AnyStream | None = None
+        self._copies = 0
 
-    def record(self, stream: object = None) -> None:  # noqa: ARG002 - torch's own name
+    def record(self, stream: "AnyStream | None" = None) -> None:
         self._at = time.perf_counter()
+        self._stream = current_stream() if stream is None else stream
+        self._copies = 0 if Syncs.active is None else Syncs.active.copies_beside()
 
-    def wait(self, stream: object = None) -> None:
-        pass
+    def wait(self, stream: "AnyStream | None" = None) -> None:
+        if self._at is not None:
+            _stream_waits(current_stream() if stream is None else stream, self._stream, self._copies)
 
     def query(self) -> bool:
         UNFINISHED.clear()  # the program asks again until the work is over
@@ -158,11 +173,11 @@ class AnyStream:
         self.device_index = self.device.index
         self.stream_id: int = of_another["stream_id"] if "stream_id" in of_another else next(_stream_numbers)
 
-    def wait_event(self, event: object) -> None:
-        pass
+    def wait_event(self, event: AnyEvent) -> None:
+        event.wait(self)
 
-    def wait_stream(self, stream: object) -> None:
-        pass
+    def wait_stream(self, stream: "AnyStream") -> None:
+        _stream_waits(self, stream, 0 if Syncs.active is None else Syncs.active.copies_beside())
 
     def record_event(self, event: AnyEvent | None = None) -> AnyEvent:
         event = event or AnyEvent()
@@ -174,7 +189,7 @@ class AnyStream:
         return True
 
     def is_capturing(self) -> bool:
-        return self is _current.streams.get(self.device.index) and is_capturing()
+        return self is CHOSEN.streams.get(self.device.index) and is_capturing()
 
     def synchronize(self) -> None:
         host_waits("stream", "torch.cuda.Stream.synchronize")
@@ -235,16 +250,6 @@ class ExternalStream(Stream):
 _default_streams: Final[dict[torch.device, Stream]] = {}
 
 
-class _CurrentStreams(threading.local):
-    """The streams that this thread has chosen, by the number of the GPU; one that is missing has its default stream."""
-
-    def __init__(self) -> None:
-        self.streams: dict[int, AnyStream] = {}
-
-
-_current = _CurrentStreams()
-
-
 class _Chosen(NamedTuple):
     """What a thread had chosen before it chose a stream: its GPU, and the stream of the GPU of the new one."""
 
@@ -256,8 +261,8 @@ class _Chosen(NamedTuple):
 def _choose(stream: AnyStream) -> _Chosen:
     """Make a stream, and its GPU, the current ones of this thread; return what it had chosen before."""
     gpu = stream.device.index
-    before = _Chosen(device_index(), gpu, _current.streams.get(gpu))
-    _current.streams[gpu] = stream
+    before = _Chosen(device_index(), gpu, CHOSEN.streams.get(gpu))
+    CHOSEN.streams[gpu] = stream
     if gpu != before.gpu:
         choose_device(gpu)
     return before
@@ -265,9 +270,9 @@ def _choose(stream: AnyStream) -> _Chosen:
 
 def _go_back(before: _Chosen) -> None:
     if before.stream is None:
-        _current.streams.pop(before.gpu_of_stream, None)
+        CHOSEN.streams.pop(before.gpu_of_stream, None)
     else:
-        _current.streams[before.gpu_of_stream] = before.stream
+        CHOSEN.streams[before.gpu_of_stream] = before.stream
     if device_index() != before.gpu:
         choose_device(before.gpu)
 
@@ -282,7 +287,7 @@ def default_stream(device: Any = None) -> Stream:
 
 def current_stream(device: Any = None) -> Stream:
     """`torch.cuda.current_stream`: the stream that the program has chosen for a GPU, or for the current one."""
-    stream = _current.streams.get(index_of(device))
+    stream = CHOSEN.streams.get(index_of(device))
     if stream is None:
         return default_stream(device)
     if isinstance(stream, Stream):
@@ -292,7 +297,7 @@ def current_stream(device: Any = None) -> Stream:
 
 def forget_streams() -> None:
     """Let the default streams be the current ones of this thread."""
-    _current.streams = {}
+    CHOSEN.streams = {}
 
 
 def set_stream(stream: AnyStream | None) -> None:

@@ -1,4 +1,4 @@
-"""The log of the operators on the virtual GPU, for estimates: calls, how often, and their order with the syncs."""
+"""The log of the operators on the virtual GPU, for estimates: calls, how often, and their order with the waits."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,14 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from steptrace.documents.estimate import SYNC, DeclaredCost, OperatorCalls, TensorSpec
+from steptrace.documents.estimate import (
+    COPIES_WAIT,
+    SYNC,
+    WAIT_FOR_COPIES,
+    DeclaredCost,
+    OperatorCalls,
+    TensorSpec,
+)
 from steptrace.engine.frames import SourceLine, trace_file_name
 from steptrace.errors import PredictError
 from steptrace.estimate.kernel_classes import OWN_KERNELS
@@ -26,6 +33,13 @@ class OwnKernel(NamedTuple):
     is_view: bool = False
 
 
+class StreamWait(NamedTuple):
+    """A wait of one stream for another, counted as if it were an operator."""
+
+    func: str
+    is_view: bool = True
+
+
 #: Shape, strides and type of a tensor.
 _Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 _Arguments = tuple[tuple[str, Any], ...]
@@ -37,7 +51,7 @@ class _CallKey(NamedTuple):
     `host` is the tensor on the host that a copy reads or writes.
     """
 
-    overload: "Overload | OwnKernel"
+    overload: "Overload | OwnKernel | StreamWait"
     inputs: tuple[_Spec, ...]
     outputs: tuple[_Spec, ...]
     host: _Spec | None = None
@@ -71,6 +85,8 @@ class OperatorLog:
         #: The same with as little as can be of compiled code whose kernels are not known.
         self._fused_queue: list[int] = []
         self._flop: dict[tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...]], int] = {}
+        #: Copies on other streams than the default one, since the prediction began.
+        self.copies_beside = 0
 
     def add(  # noqa: PLR0913
         self,
@@ -82,12 +98,15 @@ class OperatorLog:
         site: SourceLine | None,
         compiled: tuple[int, int | None] | None = None,
         in_graph: bool = False,  # noqa: FBT001, FBT002
+        *,
+        other_stream: bool = False,
     ) -> None:
         """Count one call, as `Syncs.ran` describes it.
 
-        `site` is the program's line, or None. `in_graph`: whether a CUDA graph launches it. `compiled` is None for an
-        operator outside of compiled code. Inside it has two numbers: one of the call's forward or backward pass, and
-        the one that stands for that pass in `compiled_queue`, which is None if its kernels are not known.
+        `other_stream`: whether it is launched on another stream than the default one. `site` is the program's line, or
+        None. `in_graph`: whether a CUDA graph launches it. `compiled` is None for an operator outside of compiled code.
+        Inside it has two numbers: one of the call's forward or backward pass, and the one that stands for that pass in
+        `compiled_queue`, which is None if its kernels are not known.
         """
         args, kwargs = call
         host = None
@@ -118,6 +137,8 @@ class OperatorLog:
             arguments += (("is_coalesced", all(tensor.is_coalesced() for tensor in sparse)),)
         if overload.packet in INDEXING:
             arguments += _of_host(args)
+        if host is not None:
+            arguments += self._of_copy(overload, args, result, other_stream=other_stream)
         cost = declared_cost(overload, args, kwargs)
         key = _CallKey(overload, inputs, outputs, host, arguments, flop, cost, phase, file, line, in_graph)
         self._count(key, compiled)
@@ -141,6 +162,25 @@ class OperatorLog:
         kernel = OwnKernel(f"{OWN_KERNELS}.{name}")
         key = _CallKey(kernel, inputs, outputs, phase=phase, file=file, line=line, in_graph=in_graph)
         self._count(key, compiled)
+
+    def add_wait_for_copies(self, copies: int) -> None:
+        """Note that the default stream waits here for the first so many copies on other streams."""
+        later = self.copies_beside - copies
+        self._count(_CallKey(StreamWait(WAIT_FOR_COPIES), (), (), arguments=(("later", later),), phase="other"))
+
+    def add_copies_wait(self) -> None:
+        """Note that later copies on other streams wait for what the default stream has been given so far."""
+        self._count(_CallKey(StreamWait(COPIES_WAIT), (), (), phase="other"))
+
+    def _of_copy(self, overload: Overload, args: Sequence[Any], result: Any, *, other_stream: bool) -> _Arguments:
+        """What the time of a copy between host and GPU depends on: kind of the host's memory, and stream."""
+        source, target = (args[0], result) if overload.copied == 0 else (args[1], args[0])
+        of_host = target if hasattr(source, "_inner") else source
+        arguments: _Arguments = () if of_host in PINNED else (("pageable", True),)
+        if other_stream:
+            self.copies_beside += 1
+            arguments += (("other_stream", True),)
+        return arguments
 
     def _count(self, key: _CallKey, compiled: tuple[int, int | None] | None = None) -> None:
         self._calls[key] += 1

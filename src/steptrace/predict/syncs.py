@@ -16,6 +16,7 @@ from steptrace.engine.frames import SourceLine
 from steptrace.estimate.gpus import gpu_named
 from steptrace.format import plural
 from steptrace.predict import memory
+from steptrace.predict.chosen_stream import CHOSEN, is_default
 from steptrace.predict.compilation_state import CompilationState
 from steptrace.predict.counted_places import Assumed, EarlyRead, PlaceCounts, Site, Unknown
 from steptrace.predict.limit import WaitInCaptureError
@@ -285,7 +286,17 @@ class Syncs:
         with self._lock:
             compiled = self._compiled_pass(node)
             in_graph = thread.is_launched_by_graph()
-            self._operator_log.add(overload, call, virtual, result, thread.phase(node), site, compiled, in_graph)
+            self._operator_log.add(
+                overload,
+                call,
+                virtual,
+                result,
+                thread.phase(node),
+                site,
+                compiled,
+                in_graph,
+                other_stream=not is_default(CHOSEN.streams.get(0)),
+            )
             self._waits(thread.pending_syncs)
         thread.pending_syncs = 0
 
@@ -316,6 +327,23 @@ class Syncs:
             in_graph = thread.is_launched_by_graph()
             site, _ = running_sites(node)
             self._operator_log.add_kernel(name, read, written_tensors, thread.phase(node), site, compiled, in_graph)
+
+    def copies_beside(self) -> int:
+        """The number of copies between host and GPU that were launched on other streams than the default one."""
+        with self._lock:
+            return self._operator_log.copies_beside
+
+    def wait_for_copies(self, copies: int) -> None:
+        """The default stream waits for the first `copies` of these copies."""
+        with self._lock:
+            if copies and not self.thread.is_paused and not self.thread.is_capturing:
+                self._operator_log.add_wait_for_copies(copies)
+
+    def copies_wait(self) -> None:
+        """Later copies on other streams wait for what was launched on the default stream so far."""
+        with self._lock:
+            if not self.thread.is_paused and not self.thread.is_capturing:
+                self._operator_log.add_copies_wait()
 
     def next_call(self) -> int:
         """A number for a call of compiled code."""
