@@ -466,6 +466,11 @@ NAMES: Final[tuple[PrivateName, ...]] = (
         area="measure",
     ),
     *_rows(
+        "the streams that DataParallel copies on belong to one prediction",
+        "DataParallel may fail in a process's second prediction, with another number of GPUs",
+        "torch.nn.parallel._functions",
+    ),
+    *_rows(
         "the buckets of DistributedDataParallel",
         "the time of all-reduces is not estimated",
         "torch.nn.parallel.DistributedDataParallel._get_ddp_logging_data",

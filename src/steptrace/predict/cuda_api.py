@@ -28,6 +28,7 @@ from steptrace.predict.cuda_classes import (
 )
 from steptrace.predict.cuda_functions import ACCELERATOR, CUDA, MODULES, TORCH
 from steptrace.predict.cuda_tunable import Tunable
+from steptrace.torch_names import private
 
 #: Functions and whole modules that work on the virtual device as they are, since they call stand-ins.
 _UNCHANGED: Final = frozenset(
@@ -73,10 +74,17 @@ def replacements() -> Replacements:
         (torch.autograd.profiler.emit_nvtx, "__enter__"): _enters_nvtx,
         (torch.autograd.profiler.emit_nvtx, "__exit__"): _leaves_nvtx,
         (torch.autograd.profiler.profile, "__init__"): _profiling(torch.autograd.profiler.profile.__init__),
+        **_without_copy_streams(),
         **nested.replacements(),
         **facts_of_build(),
         (torch, "set_default_tensor_type"): set_default_tensor_type,
     }
+
+
+def _without_copy_streams() -> Replacements:
+    """The streams that DataParallel copies on: those of an earlier prediction had another number of GPUs."""
+    functions = private("torch.nn.parallel._functions")
+    return {} if functions is None else {(functions, "_streams"): None}
 
 
 def _range(start: Any, end: Any = None, step: Any = 1, *, device: Any = None, **named: Any) -> torch.Tensor:
