@@ -1,4 +1,4 @@
-"""The idioms of `idioms.txt`: what each makes the host do on PyTorch's CUDA host code, and what is predicted.
+"""The idioms of both tables: what each makes the host do on PyTorch's CUDA host code, and what is predicted.
 
     python tests/idioms.py predict           predicted syncs of every idiom, as JSON lines
     python tests/idioms.py device            warned and traced syncs of every idiom, on the CUDA device that is there
@@ -29,6 +29,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
 TABLE = Path(__file__).with_suffix(".txt")
+#: More of them, whose launches no estimate counts.
+SYNCS_ALONE = TABLE.with_stem("idioms_syncs")
 #: From PyTorch 2.14 on the host waits for none of these.
 _NO_WAIT_SINCE_2_14 = {
     "torch.combinations(x[:3])",
@@ -68,6 +70,11 @@ def read_table(path: Path = TABLE) -> list[Idiom]:
     lines = [parse(line) for line in path.read_text().splitlines() if line and not line.startswith("#")]
     changed = _NO_WAIT_SINCE_2_14 if torch.__version__ >= "2.14" else ()
     return [line._replace(expected=Counts(0, 0, 0)) if line.code in changed else line for line in lines]
+
+
+def read_tables() -> list[Idiom]:
+    """The lines of both tables."""
+    return [*read_table(), *read_table(SYNCS_ALONE)]
 
 
 def parse(line: str) -> Idiom:
@@ -253,8 +260,8 @@ def count_warnings(caught: list[warnings.WarningMessage]) -> int:
 
 
 def main(mode: str) -> None:
-    """Write the counts of every idiom of the table, one JSON object per line."""
-    codes = [idiom.code for idiom in read_table()]
+    """Write the counts of every idiom of the tables, one JSON object per line."""
+    codes = [idiom.code for idiom in read_tables()]
     for code, counts in (predict if mode == "predict" else measure)(codes).items():
         sys.stdout.write(json.dumps({"code": code, **counts._asdict()}) + "\n")
 

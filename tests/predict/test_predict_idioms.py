@@ -1,11 +1,11 @@
-"""Every idiom of `tests/idioms.txt` is predicted as its line says. `tests/standin/test_idioms.py` holds the lines."""
+"""Every idiom of the tables in `tests/` is predicted as its line says. `standin/test_idioms.py` holds the lines."""
 
 import pytest
 
 import idioms
 from idioms import Counts
 
-TABLE = idioms.read_table()
+TABLE = idioms.read_tables()
 
 
 def test_every_idiom_is_predicted_as_its_line_says():

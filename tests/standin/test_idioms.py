@@ -1,4 +1,4 @@
-"""The lines of `tests/idioms.txt` against PyTorch's CUDA host code, on the stand-in device.
+"""The lines of `tests/idioms*.txt` against PyTorch's CUDA host code, on the stand-in device.
 
 A value that a kernel would have computed reads as 0 or False in one run and as 8 or True in another. Code that branches
 on such values takes one way in each, so a line has to hold in one of the two; where neither goes through, it says why.
@@ -14,7 +14,7 @@ import pytest
 import idioms
 from idioms import Counts, Idiom
 
-TABLE = idioms.read_table()
+TABLE = idioms.read_tables()
 _SMALL = {"FAKECUDA_COMPUTED_SIZE": "0", "FAKECUDA_COMPUTED_BOOL": "0"}
 _LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}
 

@@ -10,7 +10,7 @@ from steptrace.predict import collectives, compiled_syncs
 from steptrace.predict.memory import PINNED
 from steptrace.predict.operators import Overload
 from steptrace.predict.sync_rule import Call
-from steptrace.predict.sync_rules import NESTED_JUDGED, SPARSE_JUDGED, SyncRules
+from steptrace.predict.sync_rules import COMPRESSED_JUDGED, NESTED_JUDGED, SPARSE_JUDGED, SyncRules
 from steptrace.predict.syncs import Syncs
 from steptrace.predict.tensor import is_virtual
 
@@ -64,9 +64,8 @@ def judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: S
         recorder.cannot_judge(name, "a custom operator: what its code does on CUDA is not known; add a rule for it")
     elif overload.data_dependent:
         recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
-    sparse = [layout for tensor in tensors if (layout := tensor.layout) is not torch.strided]
-    of_judged = set(sparse) == {torch.sparse_coo} or overload.packet == "_to_dense"
-    if sparse and not (of_judged and overload.packet in SPARSE_JUDGED):
+    sparse = {layout for tensor in tensors if (layout := tensor.layout) is not torch.strided}
+    if sparse and overload.packet not in (SPARSE_JUDGED if sparse == {torch.sparse_coo} else COMPRESSED_JUDGED):
         recorder.cannot_judge(name, "few operators on sparse tensors are covered, and this one is not")
     if overload.packet not in NESTED_JUDGED and any(tensor.is_nested for tensor in tensors):
         recorder.cannot_judge(name, "few operators on nested tensors are covered, and this one is not")

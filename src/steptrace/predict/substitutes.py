@@ -55,6 +55,16 @@ def _group_norm(values: Tensor, *rest: Any, **options: Any) -> Any:
     return torch.ops.aten.group_norm.default.decompose(values.contiguous(), *rest, **options)
 
 
+def _sparse_mm(sparse: Tensor, dense: Tensor) -> Tensor:
+    """PyTorch's C++ takes compressed sparse tensors for strided ones, and would turn such a product round."""
+    if sparse.layout is dense.layout is torch.sparse_coo:
+        return torch._sparse_sparse_matmul(sparse, dense)
+    first, second = (sparse, dense) if sparse.layout is not torch.strided else (dense.t(), sparse.t())
+    zeros = torch.zeros(first.shape[0], second.shape[1], dtype=second.dtype, device=second.device)
+    product: Tensor = aten("_sparse_addmm")(zeros, first, second, beta=0, alpha=1)
+    return product if first is sparse else product.t()
+
+
 def _histc(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The histogram, also of whole numbers, which the CPU's operator does not take."""
     return torch.histc(values.double(), bins, min, max).to(values.dtype)
@@ -117,7 +127,7 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     **collectives.SUBSTITUTES,
 }
 #: Composite operator -> what runs in its place where it arrives whole, as in inference mode.
-WHOLE: dict[Any, Callable[..., Any]] = substitute_table(("group_norm", _group_norm))
+WHOLE: dict[Any, Callable[..., Any]] = substitute_table(("group_norm", _group_norm), ("_sparse_mm", _sparse_mm))
 _libraries: list[Library] = []  # keeps the registrations alive
 
 
@@ -128,6 +138,7 @@ def ensure_registered() -> None:
     library = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     _libraries.append(library)
     library.impl("group_norm", _group_norm, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
+    library.impl("_sparse_mm", _sparse_mm, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
     for name in filter(aten, FUSED):
         # Never called, since Python catches virtual tensors first. With a kernel registered for the device, autograd
         # uses PyTorch's formula of the operator, and does not compose the operator of others.

@@ -9,8 +9,8 @@ data. Every other operator without a row is reported as unknown. The tags alone 
 `_to_copy` have none, and `index` has one even where it does not wait.
 
 The waits inside of cuSOLVER and MAGMA were not read, so their syncs are "may be more". Sparse tensors with coordinates
-(COO) are judged as far as `SPARSE_JUDGED` says, compressed ones only where they become dense. Torchvision's paths are
-those of its repository. Versions other than the ones that were read may differ.
+(COO) are judged as far as `SPARSE_JUDGED` says, compressed ones as far as `COMPRESSED_JUDGED` says. Torchvision's paths
+are those of its repository. Versions other than the ones that were read may differ.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,6 +53,11 @@ def _of_other_shape(call: Call) -> int | None:
     return 0 if rows == columns or _is_empty(call) else None
 
 
+def _of_inverse(call: Call) -> int:
+    """The waits of the decomposition in `pinv`: `eigh` of a matrix that is said to be Hermitian, else its SVD."""
+    return 0 if _is_empty(call) else 1 if call["hermitian"] else 2
+
+
 _LINALG: tuple[SyncRule, ...] = (
     SyncRule("_linalg_check_errors", "d2h_copy", 1, _CHECKS, _FAILED),
     *(
@@ -66,9 +71,7 @@ _LINALG: tuple[SyncRule, ...] = (
     SyncRule(
         "_linalg_svd", "d2h_copy", _if_any(2), _SOLVERS, "copies the convergence to the host, and reads the check"
     ),
-    SyncRule(
-        "linalg_pinv", "d2h_copy", _if_any(2), _SOLVERS, "copies its SVD's convergence to the host, reads the check"
-    ),
+    SyncRule("linalg_pinv", "d2h_copy", _of_inverse, _SOLVERS, "reads whether its decomposition converged"),
     SyncRule("linalg_eig", "d2h_copy", _if_any(3), _SOLVERS, "reads whether all is finite, copies infos, checks"),
     SyncRule("_linalg_eigvals", "d2h_copy", _if_any(2), _SOLVERS, "reads whether all is finite, and the check"),
     *(
@@ -92,6 +95,13 @@ _COALESCE = "native/sparse/cuda/SparseCUDATensor.cu: _coalesce_sparse_cuda"
 _CONVERSIONS = "native/TensorConversions.cpp"
 _PERMUTE = "native/TensorShape.cpp: permute_sparse_coo"
 _SELECT = "native/sparse/cuda/SparseCUDATensor.cu: index_select_sparse_cuda"
+_PRODUCT = "native/sparse/cuda/SparseMatMul.cu"
+_SOFTMAX = "native/sparse/cuda/SoftMax.cu"
+_INDICES = "Thrust waits for the indices of the product"
+_ENTRIES = "the host must know how many entries are left"
+_POOLS = "Thrust waits for the groups of indices"
+_RANGE = "the conversion copies a range of the host"
+_COO = (torch.sparse_coo,)
 _WAITS = "Thrust waits for sorting and joining indices, and a count is copied to the host"
 
 #: Operators whose rows below (or their absence) also hold for COO tensors.
@@ -101,7 +111,16 @@ SPARSE_JUDGED = frozenset({
     "_coalesce", "_coalesced_", "indices", "values", "_indices", "_values", "_nnz", "is_coalesced", "_to_dense",
     "sparse_mask", "clone", "detach", "sum", "add", "add_", "mul", "mul_", "div_", "zero_", "t", "transpose",
     "mm", "mv", "addmm", "_sparse_mm", "_sparse_addmm", "_sparse_coo_tensor_with_dims_and_tensors", "sparse_dim",
-    "dense_dim", "_to_copy",
+    "dense_dim", "_to_copy", "_sparse_sparse_matmul", "_sparse_softmax", "_sparse_log_softmax",
+    "_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data", "_sparse_sum", "_to_sparse_csr",
+    "_to_sparse_csc", "bmm", "hspmm",
+})  # fmt: skip
+#: The same for compressed ones (CSR, CSC, BSR, BSC).
+COMPRESSED_JUDGED = frozenset({
+    *OF_COALESCED, "neg", "clone", "detach", "_to_copy", "mul", "t", "transpose", "_to_dense", "_to_sparse", "_nnz",
+    "values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "sum", "mm", "mv", "addmm", "addmv",
+    "sparse_sampled_addmm", "_sparse_addmm", "_sparse_csr_sum", "linear", "zeros_like", "empty_like",
+    "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "select",
 })  # fmt: skip
 
 
@@ -137,6 +156,66 @@ def _coalesces(argument: str) -> Callable[[Call], int]:
     return lambda call: _joins(call[argument])
 
 
+def _joins_both(first: str, second: str) -> Callable[[Call], int]:
+    return lambda call: _joins(call[first]) + _joins(call[second])
+
+
+def _softmax_waits(pools: int, alike: int) -> Callable[[Call], int]:
+    """The waits of a softmax of a COO tensor: along a dimension that has indices, and along one of its dense ones."""
+
+    def waits(call: Call) -> int:
+        inner = unwrap(call["self"])
+        joins = sum(_joins(call[name]) for name in ("self", "grad_output", "output"))
+        return joins + (pools if call["dim"] % inner.dim() < inner.sparse_dim() else alike)
+
+    return waits
+
+
+def _sums_entries(call: Call) -> int:
+    """A sum over some of the dimensions that have indices: the indices that are left are joined."""
+    inner = unwrap(call["self"])
+    sparse = set(range(inner.sparse_dim()))
+    dims = {dim % inner.dim() for dim in call["dim"] or ()} & sparse
+    return 5 if dims and dims != sparse and _entries(inner) > 1 else 0
+
+
+def _both(layouts: Sequence[torch.layout], *names: str) -> Callable[[Call], int | None]:
+    """None where all these arguments have one of the layouts, else 0."""
+    return lambda call: None if all(unwrap(call[name]).layout in layouts for name in names) else 0
+
+
+_BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_BY_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+
+
+def _turned(name: str) -> Callable[[Call], int]:
+    """The copy of making a tensor that is compressed by columns one that is compressed by rows."""
+    return lambda call: int(unwrap(call[name]).layout in _BY_COLUMNS)
+
+
+def _converts(to: Sequence[torch.layout]) -> Callable[[Call], int]:
+    """Copies to the device of a conversion between compressed layouts."""
+
+    def copies(call: Call) -> int:
+        layout = unwrap(call["self"]).layout
+        return int(layout in (*_BY_ROWS, *_BY_COLUMNS) and layout not in to)
+
+    return copies
+
+
+def _blocks_rows(call: Call) -> int:
+    """A conversion to blocks is made on the host."""
+    return int(unwrap(call["self"]).layout is torch.sparse_csr)
+
+
+def _of_compressed(call: Call) -> int:
+    return int(unwrap(call["self"]).layout in (*_BY_ROWS, *_BY_COLUMNS))
+
+
+def _is_coo(call: Call) -> int:
+    return int(unwrap(call["self"]).layout is torch.sparse_coo)
+
+
 def _dense_to_coo(call: Call) -> int:
     return int(unwrap(call["self"]).layout == torch.strided)
 
@@ -170,10 +249,44 @@ _SPARSE: tuple[SyncRule, ...] = (
     *(
         SyncRule(op, "stream", _coalesces(argument), _COALESCE, _WAITS)
         for op, argument in (
-            ("_coalesce", "self"), ("mm", "self"), ("mv", "self"), ("_sparse_mm", "sparse"),
-            ("addmm", "mat1"), ("_sparse_addmm", "mat1"),
+            ("_coalesce", "self"), ("mv", "self"), ("addmm", "mat1"), ("_sparse_addmm", "mat1"), ("bmm", "self"),
+            ("hspmm", "mat1"), ("_to_sparse_csr", "self"), ("_to_sparse_csc", "self"),
         )
     ),
+    *(
+        SyncRule(op, kind, count, source, reason)
+        for op, first, second in (
+            ("mm", "self", "mat2"), ("_sparse_sparse_matmul", "self", "other"),
+        )
+        for kind, count, source, reason in (
+            ("stream", _joins_both(first, second), _COALESCE, _WAITS),
+            ("stream", lambda call, names=(first, second): 2 * (_both(_COO, *names)(call) is None), _PRODUCT, _INDICES),
+            ("stream", _both((*_COO, *_BY_ROWS, *_BY_COLUMNS), first, second), _PRODUCT, _INSIDE),
+        )
+    ),
+    *(
+        SyncRule(op, "h2d_copy", _turned(argument), _CONVERSIONS, _RANGE)
+        for op, argument in (("mm", "self"), ("addmm", "mat1"), ("_sparse_addmm", "mat1"), ("mv", "self"))
+    ),
+    *(
+        SyncRule(op, "stream", _both((*_BY_ROWS, *_BY_COLUMNS), "mat1", "mat2"), _PRODUCT, _INSIDE)
+        for op in ("addmm", "_sparse_addmm")
+    ),
+    SyncRule("sum.dim_IntList", "d2h_copy", _of_compressed, "native/sparse/SparseCsrTensorMath.cpp", _ENTRIES),
+    SyncRule("_to_sparse_csr", "h2d_copy", _converts(_BY_ROWS), _CONVERSIONS, _RANGE),
+    SyncRule("_to_sparse_csc", "h2d_copy", _converts(_BY_COLUMNS), _CONVERSIONS, _RANGE),
+    SyncRule("_to_sparse_bsr", "d2h_copy", _blocks_rows, _CONVERSIONS, "blocks are made on the host"),
+    SyncRule("_to_sparse_bsr", "h2d_copy", _blocks_rows, _CONVERSIONS, "blocks are made on the host"),
+    SyncRule("select", "d2h_copy", _of_compressed, "native/sparse/SparseCsrTensor.cpp", "reads where the row begins"),
+    SyncRule("_sparse_csr_sum", "d2h_copy", 1, "native/sparse/SparseCsrTensorMath.cpp", _ENTRIES),
+    SyncRule("bmm", "device", _is_coo, "native/sparse/cuda/SparseCUDATensorMath.cu", "it waits for the device"),
+    SyncRule("hspmm", "stream", 1, "native/sparse/cuda/SparseCUDATensorMath.cu", "Thrust waits for joining indices"),
+    *(
+        SyncRule(f"_sparse_{kind}{end}", "stream", _softmax_waits(pools, alike), _SOFTMAX, _POOLS)
+        for kind in ("softmax", "log_softmax")
+        for end, pools, alike in (("", 7, 0), ("_backward_data", 9, 3))
+    ),
+    SyncRule("_sparse_sum", "stream", _sums_entries, "native/sparse/SparseTensorMath.cpp", _WAITS),
     SyncRule("_to_sparse", "d2h_copy", _dense_to_coo, _CONVERSIONS, "nonzero(), whose size the host must know"),
     SyncRule("_to_sparse", "stream", _of_fewer_dims, _CONVERSIONS, "Thrust waits for the indices that occur"),
     *(
@@ -369,6 +482,13 @@ def _rows_observed(call: Call) -> int:
     return 1 + 2 * int(unwrap(call["fake_quant_on"])) if call["per_row_fake_quant"] else 0
 
 
+def _pads_nested(call: Call) -> int:
+    """One kernel pads parts of up to three dimensions; other ones are padded part by part."""
+    inner = unwrap(call["self"])
+    in_one = inner.dim() <= 4 and inner.dtype in (torch.float32, torch.float64, torch.float16)
+    return int(inner.is_nested and in_one)
+
+
 def _goes_on_nested(_: Call) -> int | None:
     """An encoder that computes no gradients packs its batch into a nested tensor, which is not followed."""
     return 0 if torch.is_grad_enabled() or torch.is_autocast_enabled() else None
@@ -379,6 +499,7 @@ _COPY = "native/cuda/Copy.cu, native/TensorConversions.cpp"
 _THRUST = "native/cuda/Unique.cu: unique_dim_cuda_template"
 _UNIQUE = "native/cuda/UniqueCub.cu: num_out.item()"
 _NESTED = "native/nested/NestedTensorMath.cpp"
+_PADS = "native/nested/cuda/NestedTensorTransformerFunctions.cpp"
 _QUANTIZED = "native/quantized: cuda/FusedObsFakeQuant.cu, FakeQuantPerTensorAffine.cpp, FakeQuantPerChannelAffine.cpp"
 _ZERO_POINTS = "the host reads whether zero points are in range"
 _PACKS = "nn.TransformerEncoder then packs the batch by its padding mask, and reads the lengths on the host"
@@ -409,6 +530,7 @@ RULES: tuple[SyncRule, ...] = (
     # Checks of arguments
     SyncRule("searchsorted", "d2h_copy", _sorter, "native/BucketizationUtils.h", "reads the sorter's bounds"),
     SyncRule("normal", "d2h_copy", _std_tensor, "native/DistributionTemplates.h", "checks that std is not negative"),
+    SyncRule("to_padded_tensor", "h2d_copy", _pads_nested, _PADS, "offsets and sizes are copied to the device"),
     SyncRule("_nested_tensor_from_mask_left_aligned", "d2h_copy", 1, _NESTED, "checks that padding stands at the end"),
     SyncRule("_nested_tensor_from_mask_left_aligned", "d2h_copy", _goes_on_nested, _NESTED, _PACKS),
     # Quantization as training learns it
@@ -448,6 +570,7 @@ RULES: tuple[SyncRule, ...] = (
         for overload in (ends, f"{ends}_out")
     ),
     SyncRule("quantize_per_tensor.tensor_qparams", "d2h_copy", 2, _QUANTIZED, "reads scale and zero point"),
+    SyncRule("quantize_per_channel", "d2h_copy", 2, _QUANTIZED, _ZERO_POINTS),
     SyncRule(
         "where.self", "h2d_copy", _host_scalars_of_where, "native/TensorCompare.cpp", "CPU scalars are copied over"
     ),

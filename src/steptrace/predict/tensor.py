@@ -121,6 +121,11 @@ class VirtualTensor(Tensor, metaclass=StandsFor):
         """Yes."""
         return True
 
+    @property
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        """Whether it is compressed by rows."""
+        return self._inner.layout is torch.sparse_csr
+
     def type(self, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The type's name, or the tensor in another type."""
         return legacy_type(self) if dtype is None else super().type(dtype, *args, **kwargs)
