@@ -122,7 +122,24 @@ def test_an_interpreter_tells_that_it_has_no_pytorch(tmp_path: Path, options: tu
     assert [event.python for event in found] == [sys.executable] * count
 
 
-@pytest.mark.parametrize(("code", "module"), [("import no_such_module_here", "no_such_module_here"), ("1 / 0", None)])
+_IMPORTING = "try:\n    import no_such_module_here\nexcept ImportError as error:\n    "
+
+
+@pytest.mark.parametrize(
+    ("code", "module"),
+    [
+        ("import no_such_module_here", "no_such_module_here"),
+        (
+            f"{_IMPORTING}raise RuntimeError('a part of the library') from error",
+            "no_such_module_here",
+        ),
+        (f"{_IMPORTING}raise RuntimeError('needs no_such_module_here')", "no_such_module_here"),
+        (f"{_IMPORTING}raise ImportError('an extra is missing')", "no_such_module_here"),
+        (f"{_IMPORTING}1 / 0", None),
+        (f"{_IMPORTING}raise ImportError('none of it') from None", None),
+        ("1 / 0", None),
+    ],
+)
 def test_an_interpreter_tells_which_module_it_lacks(tmp_path: Path, code: str, module: str | None) -> None:
     settings = json.dumps({"out": str(tmp_path), "mode": "measure"})
     environment = {**os.environ, "PYTHONPATH": str(INJECT), VARIABLE: settings}

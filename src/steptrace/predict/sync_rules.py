@@ -31,11 +31,13 @@ _CHECKS = "native/BatchLinearAlgebra.cpp: _linalg_check_errors reads infos.any()
 _SOLVERS = "native/cuda/linalg/BatchLinearAlgebra.cpp"
 _INSIDE = "its CUDA libraries' own waits are not known"
 _FAILED = "the host reads whether the factorisation failed"
+#: Names of the argument that has the matrices.
+_MATRICES = ("A", "self", "LD", "info")
 
 
 def _is_empty(call: Call) -> bool:
     """Whether there is no matrix: then no solver runs, and nothing is checked."""
-    matrices = next((value for value in call.arguments.values() if isinstance(value, Tensor)), None)
+    matrices = next((value for name in _MATRICES if isinstance(value := call[name], Tensor)), None)
     return matrices is not None and matrices.numel() == 0
 
 
@@ -79,6 +81,7 @@ _LINALG: tuple[SyncRule, ...] = (
         for op in ("linalg_lu_factor_ex", "linalg_lu")
     ),
     SyncRule("linalg_lstsq", "d2h_copy", _if_any(1), _CHECKS, _FAILED),
+    SyncRule("linalg_ldl_solve", "device", _if_any(1), _SOLVERS, "it waits for the device before cuSOLVER solves"),
     *(
         SyncRule(op, "stream", _if_any(None), _SOLVERS, _INSIDE)
         for op in (

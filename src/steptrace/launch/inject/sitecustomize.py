@@ -92,9 +92,23 @@ def _install() -> None:
 
 def _look_at_error() -> None:
     """If the process ends because its interpreter lacks a module, report the module to the launcher."""
-    error = getattr(sys, "last_value", None)
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        _tell("ModuleMissing", module=error.name, python=sys.executable)
+    module = _missing_module(getattr(sys, "last_value", None))
+    if module:
+        _tell("ModuleMissing", module=module, python=sys.executable)
+
+
+def _missing_module(error: "BaseException | None") -> "str | None":
+    """The module whose lack an error is about. Libraries that import on demand raise an error of their own from it."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            return error.name
+        cause = error.__cause__
+        if cause is None and not error.__suppress_context__:
+            before = error.__context__  # which the error may have nothing to do with
+            named = (getattr(before, "name", None) or "") in str(error)
+            cause = before if isinstance(before, ImportError) and (isinstance(error, ImportError) or named) else None
+        error = cause
+    return None
 
 
 def _look_for_torch() -> None:
