@@ -69,6 +69,10 @@ _IN_PLACE: Final = {
         "KthvalueBackward", "ModeBackward", "SortBackward", "TopkBackward", "MsortBackward",
     ),
 }  # fmt: skip
+#: The node that adds up the gradients of places which a mask has filled with a tensor. It selects them, unless a tensor
+#: is of a subclass: then it puts zeros in the other places.
+_OF_FILL: Final = "MaskedFillBackward"
+_MASKED_SELECT = aten("masked_select")
 #: Index of the argument that `_to_copy`, and that `copy_`, copies.
 _MOVED: Final = 0
 _SOURCE: Final = 1
@@ -127,6 +131,8 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if node is not None and call.overload.packet in _IN_PLACE and (in_place := _in_place(call.overload, node)):
         run(in_place, args, kwargs)
         return VirtualTensor(args[0]._inner, args[0].gpu, is_view=True)
+    if node is not None and call.overload.packet == "where" and node.name().startswith(_OF_FILL):
+        return run(_MASKED_SELECT, (args[1], args[0]), {})
     if recorder is not None:
         judge(recorder, call.overload, (call.args, kwargs), call.tensors, node)
     try:
