@@ -80,6 +80,16 @@ def test_a_single_step_has_no_strip():
     assert picture(written(with_steps({"compute": 5_000_000})), "lying") == ""
 
 
+def test_of_very_many_steps_the_longest_of_each_group_has_a_bar():
+    steps = [{"compute": 9_000_000 if number == 777 else 5_000_000} for number in range(16_000)]
+    page = written(with_steps(*steps))
+    assert len(page.encode()) < 400_000
+    tips_of_bars = tips(picture(page, "strip"))
+    assert len(tips_of_bars) == 320
+    assert [tip for tip in tips_of_bars if "9.00 ms" in tip]
+    assert "16000" in page.partition('class="wide strip"')[0].rpartition('class="note"')[2]
+
+
 def modules(*rows: dict[str, object]) -> list[object]:
     return [fill(ModuleTime, {"kind": "module", "modules": 1, "calls": 2, **row}) for row in rows]
 

@@ -189,6 +189,9 @@ _COMMUNICATION = [
     "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(Pattern)1, half>(Params<half>)",
     "void c10d::nvshmem_extension::allToAllV(void*, void*)",
     "HybridEPIntraNodeSend",
+    "void intra_node_a2a<float>(float const*, float**)",
+    "copy_and_barrier_all_intra_node_kernel",
+    "allreduce_one_shot_push_intra_node_kernel",
 ]
 _COMPUTE = [
     "triton_red_fused_add_all_reduce_wait_tensor_3",
@@ -211,6 +214,10 @@ _COMPUTE = [
     "block_all_reduce_sum_f32_f32_kernel(float*, float*, int)",
     "void softmax_warp_all_reduce<float>(float*)",
     "internodes_edges_kernel",
+    "intra_node_sort",
+    "void graph::intra_node_attention<float>(float*)",
+    "inter_node_feats_kernel",
+    "TreeIntraNodeScan",
     "void vllm::moe_dispatch_kernel<half, int>(half*)",
     "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<16>>, 5, float>>(Params)",
     "_moe_combine_kernel",

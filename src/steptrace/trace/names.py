@@ -33,14 +33,22 @@ _COMM = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+#: What kernels between or within machines do when they move data.
+_MOVES = (
+    r"dispatch|combine|barrier|send|recv|scatter|gather|broadcast|notify|signal|exchange|transfer|rdma|p2p|a2a"
+    r"|all_?reduce|(?<![a-z])(?:put|get|push|pull|comm|copy)(?![a-z])"
+)
 #: The same in the name of the function itself, without its template's arguments and its parameters: libraries that move
 #: tokens between GPUs, by namespace and by what they do. `dispatch` and `combine` alone name compute kernels, too.
 _COMM_FUNCTION = re.compile(
-    r"""
+    rf"""
     (?:^|[:_])ep::                                                     # a namespace of expert parallelism
     | (?:^|::)_*(?:moon|deep|hybrid|elastic)_?ep(?:::|_)
     | (?:^|::)(?:uccl|mori|pplx(?:_kernels)?|mscclpp|mooncake|(?:one)?ccl|xccl|hccl|flagcx|nixl)(?:::|_)
-    | (?:inter|intra)_?node(?!s_|s\b)
+    | (?:^|::)(?:inter|intra)_?node(?:_\w+)?::
+    # Between and within machines. Graphs and trees have nodes, too: their kernels do not say what is moved.
+    | (?:inter|intra)_?node(?!s_|s\b)(?=.*(?:{_MOVES}))
+    | (?:{_MOVES})\w*(?:inter|intra)_?node(?!s_|s\b)
     | (?-i:A2A) | (?<![a-z0-9])a2a(?![a-z0-9])
     | (?<![a-z])ep_?(?:dispatch|combine) | low_latency_(?:dispatch|combine)
     | (?:dispatch|combine)_?(?:send|recv) | (?<![a-z])send_?recv(?![a-z])

@@ -50,6 +50,10 @@ LANES: Final = (
 )
 #: Which streams have a lane where there are too many.
 BUSIEST_STREAMS: Final = "Of {all} streams the {shown} with the most work are shown."
+#: Which steps have a bar where there are too many.
+STEPS_DRAWN: Final = (
+    "Of every {of} steps in a row the longest one has a bar. Figures are of all {all} steps, and summary.json has each."
+)
 #: The text of the link to download the step as a trace, or all of a trace that marks no steps.
 DOWNLOAD: Final = "Download this step for Perfetto"
 DOWNLOAD_OF_TRACE: Final = "Download this trace for Perfetto"

@@ -8,6 +8,8 @@ Trace Analysis instead counts work that overlaps it in time.
 """
 
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +27,9 @@ from steptrace.trace.names import HOST_PARTS, LOADER_LABEL
 
 #: PyTorch's own labels, and their parts of a step.
 _LABELS: Final = {"data": LOADER_LABEL, "optimizer": re.compile(r"^Optimizer\.")}
+
+#: Most pairs of a label and an activity that are held at once.
+_MOST_PAIRS: Final = 1 << 17
 
 
 def is_training(trace: Trace) -> bool | None:
@@ -86,24 +91,77 @@ def label_of_kernels(trace: Trace) -> Ints:
     return labels
 
 
-def work_in_labels(trace: Trace) -> tuple[Ints, Ints]:
-    """Rows `(label, activity)` of the work launched in each label or in one inside it, steps aside."""
-    pairs = [np.empty((0, 2), dtype=np.int64)]
-    above = _without_marks(trace)[np.append(row_numbers(trace.labels["parent"]), -1)]
+def _work_in_labels(trace: Trace, label: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs `(label, activity)` of the work launched in each label or in one inside it, steps aside; each pair once.
+
+    Labels are numbers, one for each name. The pairs come in parts, all of a label in one of them: nested labels hold
+    the same work again and again, so that all pairs at once would need memory by labels times activities.
+
+    Args:
+        trace: the trace.
+        label: the number of each row of `trace.labels`, or -1; and -1 at the end.
+    """
+    kernels: list[Ints] = []
+    holders: list[Ints] = []
     # Work of the backward pass belongs to its own thread's label and to the one that the pass runs for.
     for around in _around_launches(trace):
         holder = _without_marks(trace)[around]
         kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == trace.device).to_numpy())
-        holder = holder[kernel]
-        while len(holder):
-            pairs.append(np.column_stack([holder, kernel]))
-            holder = above[holder]
-            kernel = kernel[holder >= 0]
-            holder = holder[holder >= 0]
-    labels, kernels = np.concatenate(pairs).T
-    # By time: of labels that cross, the later one has the earlier one as its parent even after that has ended.
-    inside = launched_at(trace)[kernels] < start_end(trace.labels)[1][labels]
-    return labels[inside], kernels[inside]
+        kernels.append(kernel)
+        holders.append(holder[kernel])
+    kernel, holder = np.concatenate(kernels), np.concatenate(holders)
+    above = _without_marks(trace)[np.append(row_numbers(trace.labels["parent"]), -1)]
+    place, after = _places(above[:-1], np.flatnonzero(label[:-1] >= 0))
+    order = np.argsort(place[holder], kind="stable")
+    kernel = kernel[order]
+    launched = launched_at(trace)[kernel]
+    places = place[holder][order]
+    # What a label holds, itself or in one inside it, stands in one piece.
+    rows = np.flatnonzero(label[:-1] >= 0)
+    rows = rows[np.argsort(label[rows], kind="stable")]
+    first, last = np.searchsorted(places, place[rows]), np.searchsorted(places, after[rows])
+    end = start_end(trace.labels)[1]
+    total = max(len(trace.kernels), 1)
+    held = np.empty(0, dtype=np.int64)
+    part = np.cumsum(last - first) // _MOST_PAIRS
+    cuts = [0, *(np.flatnonzero(np.diff(part)) + 1), len(rows)]
+    for begin, stop in pairwise(cuts):
+        sizes = last[begin:stop] - first[begin:stop]
+        row = np.repeat(rows[begin:stop], sizes)
+        at = np.arange(len(row)) + np.repeat(first[begin:stop] - np.cumsum(sizes) + sizes, sizes)
+        # By time: of labels that cross, the later one has the earlier one as its parent even after that has ended.
+        inside = launched[at] < end[row]
+        # With a label inside itself, each activity counts once.
+        held = np.unique(np.append(held, label[row[inside]] * total + kernel[at[inside]]))
+        # The last label of a part can go on in the next one.
+        goes_on = stop < len(rows) and label[rows[stop]] == label[rows[stop - 1]]
+        done = np.searchsorted(held, label[rows[stop - 1]] * total) if goes_on else len(held)
+        yield np.divmod(held[:done], total)
+        held = held[done:]
+
+
+def _places(above: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """The place of each row in an order where all inside a row follow it, and the place after the last of them.
+
+    Args:
+        above: the row that each row is in, -1 for none; it comes before the row.
+        rows: the rows that count, in order.
+    """
+    holders = above.tolist()
+    counted = rows.tolist()
+    inside = [0] * (len(holders) + 1)  # the last one stands for all
+    for row in reversed(counted):
+        inside[row] += 1
+        inside[holders[row]] += inside[row]
+    place = [0] * len(holders)
+    free = [0] * (len(holders) + 1)
+    for row in counted:
+        holder = holders[row]
+        place[row] = free[holder]
+        free[holder] += inside[row]
+        free[row] = place[row] + 1
+    first = np.array(place, dtype=np.int64)
+    return first, first + np.array(inside[:-1], dtype=np.int64)
 
 
 @once
@@ -201,11 +259,9 @@ def _device_times(trace: Trace, label: Ints, count: int) -> dict[str, Any]:
     holder = holder[kernel]
     start, end = start_end(trace.kernels)
     self_ns = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
-    holder, kernel = work_in_labels(trace)
-    # With a label inside itself, each activity counts once. One number stands for a pair: a table of pairs would take
-    # several times the time and memory to sort, and deeply nested labels have many.
-    pairs = np.sort(label[holder] * len(trace.kernels) + kernel)
-    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-    belongs, kernel = np.divmod(pairs, max(len(trace.kernels), 1))
-    inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
-    return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, self_ns), strict=True))
+    kernels = np.zeros(count, dtype=np.int64)
+    inclusive = np.zeros(count, dtype=np.int64)
+    for belongs, kernel in _work_in_labels(trace, label):
+        kernels += np.bincount(belongs, minlength=count)
+        inclusive += intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
+    return dict(zip(names, (kernels, inclusive, self_ns), strict=True))

@@ -34,8 +34,10 @@ from steptrace.report.trace.view import TraceView
 from steptrace.words.codes import EXPECTED_BY, GPU_SPAN, absence_text
 from steptrace.words.headline import span_text
 from steptrace.words.notes import text_of
-from steptrace.words.pictures import BUSIEST_STREAMS, DOWNLOAD, DOWNLOAD_OF_TRACE, LANES, download_note
+from steptrace.words.pictures import BUSIEST_STREAMS, DOWNLOAD, DOWNLOAD_OF_TRACE, LANES, STEPS_DRAWN, download_note
 
+#: Most bars of steps in the overview; more would be narrower than a pixel, and make the page too large to send.
+_MOST_BARS: Final = 320
 #: How many operators stand in the overview.
 _MOST_OPERATORS: Final = 6
 #: The least share that is shown of a number format, and of matrix products in an unknown one.
@@ -138,13 +140,18 @@ def step_strip(view: TraceView) -> Explained:
     steps = () if view.trace.overview is None else view.trace.overview.by_step
     if len(steps) < _SEVERAL or not any(sum(step.known_ns.values()) for step in steps):
         return Explained("")
-    bars = [Bar(str(step.index), pieces_of(step.known_ns)) for step in steps]
-    lengths = [bar.size for bar in bars]
+    lengths = [sum(step.known_ns.values()) for step in steps]
     ends = f"{fmt.duration_ns(min(lengths))} to {fmt.duration_ns(max(lengths))}"
-    picture = parted_bars(bars, f"{len(bars)} steps of {ends}, each with its parts", what="Step")
+    # Of many steps some are drawn: the longest ones, so that no outlier is lost.
+    of = -(-len(steps) // _MOST_BARS)
+    groups = [range(first, min(first + of, len(steps))) for first in range(0, len(steps), of)]
+    drawn = [steps[max(group, key=lengths.__getitem__)] for group in groups]
+    bars = [Bar(str(step.index), pieces_of(step.known_ns)) for step in drawn]
+    picture = parted_bars(bars, f"{len(steps)} steps of {ends}, each with its parts", what="Step")
     parts = dict.fromkeys(name for step in steps for name, ns in step.known_ns.items() if ns)
     keys = colour_keys({name: part_name(name) for name in parts}, colour_of)
-    html = Html('<div class="picture">{}</div>{}').format(picture, keys)
+    which = "" if of == 1 else note(STEPS_DRAWN.format(of=of, all=len(steps))).html
+    html = Html('{}<div class="picture">{}</div>{}').format(which, picture, keys)
     return Explained(html)
 
 
