@@ -414,3 +414,33 @@ def test_kinds_of_syncs_of_one_maker_stay_apart(compared: Compared) -> None:
         if event["name"] == "cudaDeviceSynchronize":
             event["name"] = "cudaEventSynchronize"
     assert {(row.in_a, row.in_b) for row in compared(_of_maker("cuda"), other).syncs} == {(True, False), (False, True)}
+
+
+def _analyzed(folder: Path, kernel_ns: int, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A folder that `steptrace analyze` wrote beside its trace."""
+    builder = TraceBuilder()
+    for index in range(3):
+        builder.step(index, 100_000 * index, 90_000)
+        builder.kernel(100_000 * index + 1_000, 100_000 * index + 20_000, kernel_ns + 1_000 * index)
+    folder.mkdir()
+    trace = builder.write(folder / "trace.json")
+    assert main(["analyze", str(trace), "--out", str(folder / "out")]) == 0
+    capsys.readouterr()
+    return folder / "out"
+
+
+def test_folders_of_analyze_stand_for_the_whole_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = (_analyzed(tmp_path / name, ns, capsys) for name, ns in (("a", 10_000), ("b", 20_000)))
+    first, second = read_sides([a], [b])
+    assert (first.steps, second.steps) == (3, 3)
+    (a.parent / "trace.json").rename(tmp_path / "moved")
+    assert read_sides([a], [b])[0].steps == 1  # the excerpt of one step
+
+
+def test_a_trace_that_changed_since_it_was_analyzed_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = (_analyzed(tmp_path / name, ns, capsys) for name, ns in (("a", 10_000), ("b", 20_000)))
+    (a.parent / "trace.json").write_bytes((b.parent / "trace.json").read_bytes())
+    with pytest.raises(TraceError, match="changed"):
+        read_sides([a], [b])

@@ -21,8 +21,8 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "a",
-        help="trace file, folder of one job's ranks, folder of `steptrace run`, or memory snapshot: the side to "
-        "compare with",
+        help="trace file, folder of one job's ranks, folder of `steptrace analyze` or `run`, or memory snapshot: the "
+        "side to compare with",
     )
     command.add_argument("b", help="the same kinds of input; B is compared with A")
     command.add_argument(

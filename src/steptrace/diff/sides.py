@@ -13,14 +13,15 @@ from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.program import line_times
 from steptrace.diff.runs import ProgramRuns, runs_at
+from steptrace.documents.base import is_present, read
 from steptrace.documents.labels import Label
 from steptrace.documents.overview import TopOperator
 from steptrace.documents.program import LineTime
 from steptrace.documents.subject import Absence
-from steptrace.documents.summary import TraceSummary
+from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.table import rows
-from steptrace.errors import TraceError
-from steptrace.trace.files import find_traces
+from steptrace.errors import RecordError, TraceError
+from steptrace.trace.files import find_traces, has_whole_traces
 from steptrace.trace.model import Trace
 from steptrace.trace.read import read_undamaged, whole_and_damaged
 
@@ -78,24 +79,61 @@ class Side:
 def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:
     """Read the two sides of a diff from lists of files or folders.
 
-    A folder that `steptrace run` wrote, or that of a study's variant, stands for its traces and its measurements. Of
-    any other folder the traces are read even if one of them is damaged.
+    A folder that `steptrace run` wrote, or that of a study's variant, stands for its traces and its measurements. One
+    that `steptrace analyze` wrote stands for the traces that it describes, if they are still there. Of any other folder
+    the traces are read even if one of them is damaged.
 
     Raises:
-        TraceError: a path is missing, or a trace cannot be read that was named, or that is a folder's only one.
+        TraceError: a path is missing, or a trace cannot be read that was named, or that is a folder's only one; or a
+            trace has changed since `steptrace analyze` described it.
         RecordError: what a run left cannot be read.
     """
     runs = [_runs_of(side) for side in (a, b)]
-    paths = [find_traces(side) if run is None else list(run.traces) for side, run in zip((a, b), runs, strict=True)]
+    described = [{} if run else _described_in(side) for side, run in zip((a, b), runs, strict=True)]
+    paths = [
+        list(run.traces) if run else list(known) or find_traces(side)
+        for side, run, known in zip((a, b), runs, described, strict=True)
+    ]
     # Both sides at once, so that two large traces are read in parallel.
     named = [*(paths[0] if runs[0] else a), *(paths[1] if runs[1] else b)]
     done = read_undamaged(_read, paths[0] + paths[1], named=named)
+    digests = described[0] | described[1]
+    for path, outcome in zip(paths[0] + paths[1], done, strict=True):
+        if not isinstance(outcome, TraceError) and digests.get(path, outcome[1].sha256) != outcome[1].sha256:
+            raise TraceError(
+                "the trace has changed since `steptrace analyze` described it",
+                where=path,
+                next_step="analyze it again, or name the trace itself",
+            )
     first = _side(paths[0], done[: len(paths[0])], runs[0])
     return first, _side(paths[1], done[len(paths[0]) :], runs[1])
 
 
 def _runs_of(side: Sequence[str | Path]) -> ProgramRuns | None:
     return runs_at(Path(side[0])) if len(side) == 1 else None
+
+
+def _described_in(side: Sequence[str | Path]) -> dict[Path, str]:
+    """The traces that the one folder of a side describes, with their digests.
+
+    Empty where it describes none, where one of them is gone, and where the folder holds traces itself.
+    """
+    folder = Path(side[0])
+    summary = folder / "summary.json"
+    try:
+        if len(side) != 1 or not summary.is_file() or has_whole_traces(folder) or not is_present(summary, Summary):
+            return {}
+        traces = read(summary, Summary).traces
+    except (RecordError, OSError, ValueError):  # names that the system rejects are named by `find_traces`
+        return {}
+    found = {}
+    for trace in traces:
+        # As it was named where the command ran, which often was the folder's own place.
+        path = next((p for p in (Path(trace.path), folder.parent / trace.path) if p.is_file()), None)
+        if path is None:
+            return {}
+        found[path] = trace.sha256
+    return found
 
 
 #: A trace as the comparison of ranks needs it, its summary, and its operators.

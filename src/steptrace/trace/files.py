@@ -69,6 +69,11 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     return list(files.values())
 
 
+def has_whole_traces(folder: Path) -> bool:
+    """Whether a folder holds a trace that is no excerpt."""
+    return any(not is_excerpt(path) for path in _inside(folder))
+
+
 def _kind(path: Path) -> str | None:
     """`folder`, `file`, or `other` (such as a pipe); None if there is nothing, or if the system rejects the name."""
     try:
