@@ -45,6 +45,28 @@ def test_a_region_that_is_compiled_once_counts_at_each_call() -> None:
     assert names(code_of(program)) == [*["aten.addmm.default", "inductor.pointwise"] * 3, "inductor.reduction"]
 
 
+def test_a_graph_counts_as_often_as_it_runs_and_so_does_what_runs_between_graphs() -> None:
+    """Dynamo leaves a loop with a graph break uncompiled, and compiles the functions that the loop calls."""
+
+    @torch.compiler.disable
+    def scaled(x: Tensor) -> Tensor:
+        return x * 1.5
+
+    def block(x: Tensor) -> Tensor:
+        return torch.relu(x + 1) * 2
+
+    def total(x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = scaled(block(x))
+        return x.sum()
+
+    code = code_of(lambda: torch.compile(total)(torch.ones(4, device="cuda", requires_grad=True)).backward())
+    assert names(code) == [*["inductor.pointwise", "aten.mul.Tensor"] * 3, "aten.sum.default"]
+    assert code.kernels is not None
+    # The gradient of the sum is a view.
+    assert [call.name for call in code.kernels.backward] == ["aten.mul.Tensor", "inductor.pointwise"] * 3
+
+
 def test_a_mask_in_one_graph_is_lowered() -> None:
     def program() -> None:
         with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):

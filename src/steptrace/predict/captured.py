@@ -327,7 +327,7 @@ def _trace(
         sizes: Any = importlib.import_module("torch._dynamo.pgo")
         sizes._CODE_STATE = collections.defaultdict(sizes.CodeState, notes.trace.code_state or {})
         stack.enter_context(mode)
-        reads = ReadsBetweenGraphs(compiler.number_read, mode, fakes, notes.fails)
+        reads = ReadsBetweenGraphs(compiler.number_read, mode, fakes, notes.fails, compiler.ran_between)
         stack.enter_context(answered(reads))
         numbers: Any = private(_SPECIALIZED)
         numbers.force_specializations = set(notes.trace.specialized)
@@ -342,7 +342,9 @@ def _trace(
         leaves = [tensor for tensor in fakes.values() if tensor.requires_grad]
         has_run_backward = bool(notes.backward)  # the code itself
         if outputs and leaves and not has_run_backward and options.lowers and options.code_by != "other":
-            torch.autograd.grad(outputs, leaves, [torch.ones_like(tensor) for tensor in outputs], allow_unused=True)
+            with compiler.paused():
+                gradients = [torch.ones_like(tensor) for tensor in outputs]
+            torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
 
 
 def _tensors_in(results: Any) -> Iterator[Tensor]:

@@ -53,10 +53,19 @@ class ReadsBetweenGraphs(_Mode):  # type: ignore[misc]
         mode: the mode of the fake tensors.
         fakes: the fake tensors, by the identity of the program's.
         fails: by their order, the conditions that do not hold.
+        ran: is called for each operator that has run, with its arguments and its result.
     """
 
-    def __init__(self, number: float, mode: Any, fakes: dict[int, Tensor], fails: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        number: float,
+        mode: Any,
+        fakes: dict[int, Tensor],
+        fails: frozenset[int] = frozenset(),
+        ran: Callable[[Any, Any, Any, Any], None] | None = None,
+    ) -> None:
         super().__init__()
+        self._ran = ran
         self._mode = mode
         self._fakes = fakes
         #: How many conditions have been read.
@@ -86,7 +95,10 @@ class ReadsBetweenGraphs(_Mode):  # type: ignore[misc]
             result = func(*args, **kwargs)
         except _UNSUPPORTED:
             result = on_host(self._mode, func, args, kwargs)
-        return pytree.tree_map(lambda value: _with_known_sizes(value, args), result)
+        result = pytree.tree_map(lambda value: _with_known_sizes(value, args), result)
+        if self._ran is not None:
+            self._ran(func, args, kwargs, result)
+        return result
 
     def _as_fake(self, value: Any) -> Any:
         return fake_of(value, self._mode, self._fakes) if is_virtual(value) else value

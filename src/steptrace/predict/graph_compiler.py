@@ -2,7 +2,8 @@
 
 import importlib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -10,13 +11,14 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from steptrace.inductor.lower import GpuFacts, launches_of, operators_of
-from steptrace.predict import attention
+from steptrace.documents.estimate import OperatorCalls
+from steptrace.inductor.lower import GpuFacts, Library, launches_of, operators_of
+from steptrace.predict import attention, backend
 from steptrace.predict.composite_kernels import launches_in
 from steptrace.predict.dynamo_notes import OURS, Notes
 from steptrace.predict.guards import Compiled, fits, frame_of
 from steptrace.predict.kernel_calls import ASSUMED_VALUE, number_of, recorded_form, with_numbers
-from steptrace.predict.pytorch import storage_key
+from steptrace.predict.pytorch import current_node, storage_key
 from steptrace.torch_names import private
 
 pytree: Any = private("torch.utils._pytree")
@@ -76,23 +78,24 @@ class GraphCompiler:
         self.positions: dict[int, Any] = {}
         #: The fake tensors, by the identity of the program's.
         self.fakes: Mapping[int, Tensor] = {}
-        #: How many graphs there are, passes with kernels of each kind, and kept bytes, at the latest function's end.
-        self._before = 0, 0, 0, 0
+        #: How many graphs there are at the latest function's end.
+        self._before = 0
+        #: The kernels of each pass of the graphs since then.
+        self._passes: list[list[OperatorCalls]] = []
         #: Dynamo's context while it follows a function. It is another one where Dynamo begins anew.
         self._context: object = None
+        self._is_paused = False
 
     def compile(self, graph: Any, inputs: Sequence[Any]) -> Any:
         """Note the kernels of a graph; called by Dynamo, which gets something that runs as the graph would."""
         notes = self._notes
-        graphs, forward, backward, kept_bytes = self._before
+        graphs = self._before
         context = private("torch._guards.TracingContext").try_get()
         is_part = notes.graphs > graphs and context is self._context
         self._context = context
         if notes.graphs > graphs and not is_part:
             # Dynamo has begun anew with a function, for example because a number turned out to be constant.
             notes.graphs = graphs
-            notes.kept_bytes = kept_bytes
-            del notes.forward[forward:], notes.backward[backward:]
         if not is_part:  # DistributedDataParallel has a graph compiled in parts, one for each bucket of gradients
             notes.graphs += 1
         for node in graph.graph.nodes:
@@ -109,11 +112,10 @@ class GraphCompiler:
         return compile_fx.compile_fx(graph, list(inputs), inner_compile=self._lower, config_patches=patches)
 
     def _lower(self, graph: Any, inputs: Sequence[Any], **of_graph: Any) -> Callable[..., Any]:
-        """Note the kernels of one pass of a graph, and return a function that runs in place of the pass."""
+        """Find the kernels of one pass of a graph; return a function that runs in place of the pass, and notes them."""
         notes = self._notes
         is_backward = bool(of_graph.get("is_backward"))
-        if not is_backward:
-            notes.kept_bytes += _kept_bytes(graph)
+        kept_bytes = 0 if is_backward else _kept_bytes(graph)
         notes.is_lowering = True
         is_inference = bool(of_graph.get("is_inference"))
         with private("torch.utils._python_dispatch._disable_current_modes")():
@@ -127,29 +129,63 @@ class GraphCompiler:
                 launches = operators_of(graph)
             parts = [part for launch in launches for part in launches_in(with_numbers(launch))]
         notes.is_lowering = False
-        calls = [recorded_form(part, notes.mask_share) for part in parts]
-        (notes.backward if is_backward else notes.forward).append([call for call in calls if call is not None])
+        recorded = (recorded_form(part, notes.mask_share) for part in parts)
+        calls = [call for call in recorded if call is not None]
+        self._passes.append(calls)
 
         def run(inputs: list[Any]) -> Any:
+            # A graph may run more often than it is compiled, as that of a function that is called in a loop.
+            (notes.backward if is_backward else notes.forward).append(calls)
+            notes.kept_bytes += kept_bytes
             values = list(inputs)
             inputs.clear()
-            return graph(*values) if (known := _results_of(graph)) is None else known
+            if (known := _results_of(graph)) is not None:
+                return known
+            with self.paused():
+                return graph(*values)
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A context in which operators are none of the program's between two graphs."""
+        was_paused = self._is_paused
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = was_paused
+
+    def ran_between(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Note an operator of the program that runs between two graphs, uncompiled, and makes tensors on the device."""
+        notes = self._notes
+        if self._is_paused or not self._options.lowers or operator.namespace != "aten":
+            return
+        if private("torch._guards.TracingContext").try_get() is not None:  # Dynamo follows the code, and runs nothing
+            return
+        results = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if not results or any(tensor.device.type != backend.DEVICE_TYPE for tensor in (*results, *tensors)):
+            return  # a copy from or to the host, or an operator of the host
+        launch = Library(operator=operator, args=tuple(args), kwargs=dict(kwargs), result=result)
+        with private("torch.utils._python_dispatch._disable_current_modes")():
+            recorded = (recorded_form(part, notes.mask_share) for part in launches_in(with_numbers(launch)))
+            calls = [call for call in recorded if call is not None and not call.is_view]
+        if calls:
+            (notes.forward if current_node() is None else notes.backward).append(calls)
+
     def ends_function(self, code: types.CodeType, output: Any) -> None:
         """Note a function that is compiled, unless an earlier call has compiled it for the same arguments."""
         notes = self._notes
-        before = self._before
-        graphs = notes.graphs - before[0]
-        self._before = notes.graphs, len(notes.forward), len(notes.backward), notes.kept_bytes
+        graphs = notes.graphs - self._before
+        passes, self._passes = self._passes, []
         if code.co_filename.startswith(OURS):  # it does not belong to the program
-            notes.graphs = before[0]
-            del notes.forward[before[1] :]
-            notes.kept_bytes = before[3]
-            self._before = before[0], before[1], len(notes.backward), notes.kept_bytes
+            notes.graphs = self._before
+            for calls in passes:
+                calls.clear()
             return
+        self._before = notes.graphs
         stands_for = {id(fake): identity for identity, fake in self.fakes.items()}
         if code is self._target:
             self._names = dict(output.local_scope)

@@ -52,7 +52,28 @@ def replacements() -> Replacements:
 
 
 def _cond(condition: Any, if_true: _Function, if_false: _Function, operands: Sequence[Any] = ()) -> Any:
-    return if_true(*operands) if condition else if_false(*operands)
+    results = if_true(*operands) if condition else if_false(*operands)
+    if not isinstance(condition, Tensor) or not torch.is_grad_enabled():
+        return results
+    leaves, form = pytree.tree_flatten(results)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
+    read = iter(_ConditionOfGradients.apply(condition, *tensors) if tensors else ())  # type: ignore[no-untyped-call]
+    leaves = [next(read) if isinstance(leaf, Tensor) and leaf.requires_grad else leaf for leaf in leaves]
+    return pytree.tree_unflatten(leaves, form)
+
+
+class _ConditionOfGradients(torch.autograd.Function):
+    """The results of a branch. The backward pass of `torch.cond` is another one: the host reads its condition again."""
+
+    @staticmethod
+    def forward(ctx: Any, condition: Tensor, *results: Tensor) -> tuple[Tensor, ...]:
+        ctx.condition = condition
+        return tuple(result.view_as(result) for result in results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        bool(ctx.condition)
+        return None, *gradients
 
 
 def _while_loop(
