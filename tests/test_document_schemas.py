@@ -1,6 +1,8 @@
 """The documents' schemas are committed as they are made, and refuse what is no such document."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,15 @@ def _without_coverage() -> dict[str, object]:
     trace = plain(fill(Summary, {"traces": [{}]}))["traces"][0]
     del trace["quality"]["launch_coverage"]
     return dict(trace)
+
+
+def test_schemas_are_not_written_without_the_docstrings_that_describe_them(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from steptrace.document_schemas import write; write(Path(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-OO", "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=1500, check=False
+    )
+    assert done.returncode != 0
+    assert "ConfigError" in done.stderr
+    assert not any(tmp_path.iterdir())

@@ -8,12 +8,14 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from steptrace.version import VERSION
+
 if TYPE_CHECKING:
     from steptrace.library import LoadedStudy, LoadedTrace, load_study, load_trace
     from steptrace.operator_costs import OperatorCost, operator_cost
     from steptrace.predict import Syncs, predict_syncs
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "LoadedStudy", "LoadedTrace", "OperatorCost", "Syncs", "load_study", "load_trace", "operator_cost", "predict_syncs",

@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from steptrace import __version__
 from steptrace.errors import SteptraceError, code_of, keep_standard_error
 from steptrace.extras import with_extra
 from steptrace.format import printable
+from steptrace.version import VERSION
 
 #: Every command with its line in the list of commands.
 _COMMANDS: Final = {
@@ -82,7 +82,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     steptrace = argparse.ArgumentParser(
         prog="steptrace", description="Training-step performance from traces: what the GPU waited for, and which line."
     )
-    steptrace.add_argument("--version", action="version", version=f"steptrace {__version__}")
+    steptrace.add_argument("--version", action="version", version=f"steptrace {VERSION}")
     commands = steptrace.add_subparsers(title="commands", required=True, metavar="COMMAND")
     called = None if words is None else next((argument for argument in words if not argument.startswith("-")), None)
     for name, text in _COMMANDS.items():

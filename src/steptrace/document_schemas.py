@@ -225,8 +225,11 @@ def write(docs: Path) -> None:
     """Write every schema, the shapes of documents by version, and the tables.
 
     Raises:
-        ConfigError: a document has changed so that files of its version no longer fit; nothing is written.
+        ConfigError: a document has changed so that files of its version no longer fit, or Python dropped the
+            docstrings, from which descriptions are made (`-OO`); nothing is written.
     """
+    if write.__doc__ is None:
+        raise ConfigError("without docstrings the schemas would lose descriptions", next_step="run Python without -OO")
     folder = docs / "schemas"
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / VERSIONS_FILE

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import steptrace
 from steptrace.documents.probe import RankRecord
 from steptrace.documents.run import Environment
+from steptrace.version import VERSION
 
 _DEVICES: Final = Path("/dev")
 #: Each node of AMD's driver; a CPU's has a `gpu_id` of 0.
@@ -46,7 +46,7 @@ def environment(process: RankRecord, folder: Path | None = None) -> Environment:
         cuda=process.cuda,
         python=process.python,
         torch=process.torch,
-        steptrace=steptrace.__version__,
+        steptrace=VERSION,
         git_commit=commit,
         git_dirty=dirty,
     )

@@ -19,13 +19,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-import steptrace
 from steptrace.errors import ConfigError
 from steptrace.files import read_bytes, write_bytes
 
 #: With more entries than this, the cache keeps only those that were asked for now.
 _MOST_ENTRIES: Final = 20_000
-_PACKAGE = Path(steptrace.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 #: A folder with more files is probably a data or home directory.
 _MOST_FILES = 2_000
 #: The name of a function that imports all modules of a package: `steptrace.documents.subject.modules_in`.

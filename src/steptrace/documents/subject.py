@@ -18,14 +18,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import GenericAlias, ModuleType, NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from steptrace.documents.base import Document, Kind, Row, is_described
-
-if TYPE_CHECKING:
-    from steptrace.documents.summary import TraceSummary
 
 #: What a trace lacks, so that a subject has nothing to say. `words.codes` has the words.
 Absence = Literal[
@@ -140,8 +137,8 @@ class TableSubject(Generic[_Row]):
         if not is_described(self.rows):
             raise ValueError(f"nothing says what a {self.rows.__name__} is: put @described(...) above the class")
 
-    def rows_of(self, trace: "TraceSummary") -> tuple[_Row, ...]:
-        """The rows of a trace."""
+    def rows_of(self, trace: Document) -> tuple[_Row, ...]:
+        """The rows of this subject in a trace's summary."""
         rows: tuple[_Row, ...] = getattr(trace, self.name)
         return rows
 

@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-import steptrace
 from steptrace.torch_names import private
+from steptrace.version import VERSION
 
 #: Returns the folders that the profiler leaves out of file names.
 _PREFIXES: Final[Any] = private("torch.profiler.python_tracer._prefix_regex") or list
-_PIPELINE: Final = f"{Path(steptrace.__file__).parent}/"
+_PIPELINE: Final = f"{Path(__file__).parents[1]}/"
 #: The folder of PyTorch.
 TORCH: Final = f"{Path(torch.__file__).parent}/"
 _PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
@@ -179,7 +179,7 @@ def report(error: BaseException, frames: Sequence[Where], operator: str = "") ->
     ]
     last = ", ".join(f"{Path(_file(frame)).name}:{number}" for frame, number in frames[-_FRAMES:])
     return (
-        f"this is a fault of steptrace, not of the program; please report: steptrace {steptrace.__version__}, torch "
+        f"this is a fault of steptrace, not of the program; please report: steptrace {VERSION}, torch "
         f"{torch.__version__}{operator}, {type(error).__name__}: {error}, at {last}"
     )
 

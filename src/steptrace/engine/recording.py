@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import steptrace
 from steptrace.documents.compilations import Compilations
 from steptrace.engine.gloo import wait_for_gloo
 from steptrace.engine.signals import pass_on
@@ -28,6 +27,7 @@ from steptrace.errors import CaptureError
 from steptrace.files import write_bytes
 from steptrace.rank import Rank, this_rank
 from steptrace.trace.written import export
+from steptrace.version import VERSION
 
 _LOG: Final = logging.getLogger("steptrace.capture")
 #: The final states of a recording with a trace, and all final states.
@@ -288,7 +288,7 @@ class Recording:
             **asdict(self._rank),
             "device": str(torch.cuda.get_device_name()) if torch and torch.cuda.is_initialized() else None,
             "python": platform.python_version(), "torch": str(torch.__version__) if torch else None,
-            "steptrace": steptrace.__version__,
+            "steptrace": VERSION,
         }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import Finding, Source
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.findings.in_trace import findings_of
 from steptrace.findings.registry import RULES, words_of
 from steptrace.findings.rule import AnyRule, of_slow_profile, ranked
 from steptrace.findings.verdict import verdict_of
@@ -71,7 +72,7 @@ def _figure(item: Finding, name: str) -> object:
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """All findings of one trace, by severity and then by cost."""
     window = window_of(entry)
-    findings = [finding for rule in RULES.values() for finding in window.find(rule)]
+    findings = [finding for rule in RULES.values() for finding in findings_of(rule, window)]
     unprofiled = {"input_bound"} if entry.input.unprofiled_wait_ns is not None else set[str]()
     return ranked(item if item.rule in unprofiled else of_slow_profile(item, window.slower) for item in findings)
 

@@ -11,7 +11,7 @@ several causes.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -22,11 +22,9 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding, Severity, Source
 from steptrace.documents.summary import CUDA, Summary
 from steptrace.documents.variant import VariantResult
+from steptrace.findings.window import Window
 from steptrace.limits import SLOW_PROFILE
 from steptrace.words.finding import claim_of_slow_profile
-
-if TYPE_CHECKING:
-    from steptrace.findings.window import Window
 
 #: What a rule is about. Rules come in this order, and those of one topic by name, in the docs and in lists of findings
 #: with the same severity and cost.
@@ -172,7 +170,7 @@ class Rule(Generic[FiguresT]):
     counter_check: str
     thresholds: Mapping[str, Threshold] = field(default_factory=lambda: MappingProxyType({}))
     source: str = ""
-    in_trace: "Callable[[Window], Iterator[Match[FiguresT]]] | None" = None
+    in_trace: Callable[[Window], Iterator[Match[FiguresT]]] | None = None
     in_ranks: Callable[[Summary], Iterator[Match[FiguresT]]] | None = None
     in_study: Callable[[Comparison], Iterator[Match[FiguresT]]] | None = None
     study: str | None = None

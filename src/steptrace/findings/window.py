@@ -1,19 +1,14 @@
-"""The view of one trace that rules get: its figures per step, and the bounds of a match's cost."""
+"""The view of one trace that rules get: its figures per step, and the most that a match can cost."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from msgspec import structs
-
-from steptrace.documents.finding import Finding
 from steptrace.documents.idle import HostActivity
 from steptrace.documents.subjects.callbacks import SUBJECT as CALLBACKS
 from steptrace.documents.subjects.placement import SUBJECT as PLACEMENT
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.rule import AnyRule, Match
-from steptrace.limits import HOST_BOUND, NOISE_FLOOR, SLOW_PROFILE
-from steptrace.words.finding import evidence_of_path
+from steptrace.limits import HOST_BOUND, SLOW_PROFILE
 
 _BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
 #: Classes of the critical path on the GPU.
@@ -137,40 +132,6 @@ class Window:
             return None
         on_gpu = [row.path_ns for row in path.classes if row.class_ in _GPU_CLASSES]
         return None if None in on_gpu else float(sum(ns for ns in on_gpu if ns is not None))
-
-    def find(self, rule: AnyRule) -> Iterator[Finding]:
-        """A rule's findings that save something.
-
-        Costs get their share of the step; they are for one step where the trace marks any. There are none on GPU work
-        where the host bounds the step and Python stacks may be the reason: its cost is not known then.
-        """
-        if rule.in_trace is None or (rule.gpu_work and self.host_bound and self.host_may_be_slowed):
-            return
-        for match in rule.in_trace(self):
-            on_path_ns = self._bound_by_path(match) if rule.gpu_work else None
-            bounded = match
-            if on_path_ns is not None:
-                bounded = replace(match, severity="info", cost_ns_per_step=on_path_ns)
-            cost = bounded.cost_ns_per_step
-            share = bounded.cost_share
-            if share is None and cost is not None:
-                share = min(self.share(cost), 1.0)
-            cost, share = self.bounded(cost, share)
-            if share is not None and share < NOISE_FLOOR:
-                continue
-            cost_per_step = cost if self.steps else None
-            item = rule.finding(replace(bounded, cost_ns_per_step=cost_per_step, cost_share=share))
-            if on_path_ns is not None:
-                evidence = (*item.evidence, evidence_of_path(on_path_ns))
-                item = structs.replace(item, evidence=evidence, on_path_ns=on_path_ns)
-            yield item
-
-    def _bound_by_path(self, match: Match[Any]) -> float | None:
-        """GPU work on the critical path, where a match costs more than that; None where it bounds nothing."""
-        most_ns = self.gpu_on_path_ns
-        if most_ns is None or match.cost_ns_per_step is None or match.cost_ns_per_step <= most_ns:
-            return None
-        return most_ns
 
 
 def window_of(entry: TraceSummary) -> Window:

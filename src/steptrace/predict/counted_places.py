@@ -39,8 +39,11 @@ class CountedPlace:
 
     def __str__(self) -> str:
         """Its count, operator, line and code in one line."""
+        return self._in_one_line(self.op)
+
+    def _in_one_line(self, what: str) -> str:
         place = "no line of the program" if self.file is None else f"{self.file}:{self.line}"
-        return "  ".join([f"{self.count} x {self.op}", place, *filter(None, [self.code])])
+        return "  ".join([f"{self.count} x {what}", place, *filter(None, [self.code])])
 
 
 class Unknown(CountedPlace):
@@ -67,7 +70,7 @@ class Site(CountedPlace):
 
     def __str__(self) -> str:
         """Its count, what waits, operator, line and code in one line."""
-        return super().__str__().replace(" x ", f" x {self.kind} by ", 1)
+        return self._in_one_line(f"{self.kind} by {self.op}")
 
 
 _Counted = TypeVar("_Counted", bound=CountedPlace)
