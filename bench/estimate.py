@@ -2,7 +2,7 @@
 
     python bench/estimate.py PUBLISHED [--timm FOLDER] [--neusight FOLDER] [--h100 FOLDER] [--steps FOLDER]
         [--networks FOLDER] [--language FOLDER] [--book FOLDER] [--vision FOLDER] [--fine-tuning FOLDER]
-        [--throughputs FOLDER] [--kernels]
+        [--throughputs FOLDER] [--model-tables FOLDER] [--kernels]
         [--studies STUDY...] [--traces TRACE...] [--articles]
 
 PUBLISHED: see estimate_constants.py, which derives the constants from it. `--timm`: models that estimate_timm.py has
@@ -10,8 +10,9 @@ followed; those that are drawn to evaluate gave no constant. `--neusight` is `sc
 sitar-lab/NeuSight (MIT licence): the operators of whole transformer steps in float32 and their time, none of which gave
 a constant. `--h100` holds the predictions of gpu_steps.py's cases (written there if missing), whose steps an H100 took
 (reports/reference/h100/steps.json). `--steps`, `--networks`, `--language`, `--book`, `--vision`,
-`--fine-tuning`, `--throughputs`: programs that published_steps.py, published_networks.py, published_language_models.py,
-published_book_steps.py, published_vision_steps.py, published_fine_tuning.py and published_throughputs.py have followed.
+`--fine-tuning`, `--throughputs`, `--model-tables`: programs that published_steps.py, published_networks.py,
+published_language_models.py, published_book_steps.py, published_vision_steps.py, published_fine_tuning.py,
+published_throughputs.py and published_model_tables.py have followed.
 Kernels are compared with
 constants that are derived without their GPU. STUDY: its variants that an H100 trained (reports/reference/h100). TRACE:
 real traces with the sizes of inputs. `--articles` follows the studies that articles have published times of.
@@ -42,6 +43,7 @@ import followed_programs
 import published_book_steps
 import published_fine_tuning
 import published_language_models
+import published_model_tables
 import published_networks
 import published_steps
 import published_throughputs
@@ -361,7 +363,10 @@ def of_book_steps(folder: Path) -> Iterator[str]:
 
 
 def of_projects(
-    folder: Path, steps: Iterable[published_vision_steps.Published | published_fine_tuning.Published]
+    folder: Path,
+    steps: Iterable[
+        published_vision_steps.Published | published_fine_tuning.Published | published_model_tables.Published
+    ],
 ) -> Iterator[str]:
     """Steps of programs of several projects, and their memory."""
     found = defaultdict(list)
@@ -371,6 +376,8 @@ def of_projects(
         if prediction is None:
             continue
         of_step = replace(followed_step(prediction), devices=step.devices)
+        if isinstance(step, published_model_tables.Published) and step.tf32:
+            of_step = replace(of_step, tf32=True)
         if step.ms is not None:
             what = f"{step.gpu} {' '.join(map(str, step.program))}"
             drawn = draws_of(of_step, gpu_named(step.gpu))
@@ -633,6 +640,7 @@ def main() -> None:
         "--vision",
         "--fine-tuning",
         "--throughputs",
+        "--model-tables",
     ):
         parser.add_argument(folder, type=Path)
     parser.add_argument("--kernels", action="store_true", help="kernels, each GPU left out in turn (minutes)")
@@ -661,6 +669,8 @@ def main() -> None:
         parts.append(of_projects(given.fine_tuning, published_fine_tuning.STEPS))
     if given.throughputs:
         parts.append(of_throughputs(given.throughputs))
+    if given.model_tables:
+        parts.append(of_projects(given.model_tables, published_model_tables.STEPS))
     if given.kernels:
         parts.append(of_kernels(given.published, given.timm))
     parts += [of_studies(given.studies), *map(of_trace, given.traces), of_collectives(given.published)]

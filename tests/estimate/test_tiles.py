@@ -225,3 +225,14 @@ def test_the_mean_over_many_shapes_is_the_middle_of_the_class():
     efficiency = plain.efficiency_of("convolution", "16", gpu)
     assert efficiency.shape > 0.2
     assert seconds == pytest.approx(1e12 / 71e12 / efficiency.arithmetic, rel=0.02)
+
+
+@pytest.mark.parametrize(("width", "computed"), [(40, 64), (72, 96), (80, 96), (160, 192)])
+def test_attention_computes_heads_as_wide_as_its_kernels_are_compiled_for(width, computed):
+    def heads(size: int) -> Kernel:
+        flop = 4.0 * 256 * 4096 * 4096 * size
+        return Kernel(kind="attention", arithmetic="float16", flop=flop, sizes=(256, 4096, 4096, size))
+
+    sheet = gpu_named("A100-80")
+    ratio = effort(heads(width), sheet) / effort(heads(computed), sheet)
+    assert ratio == pytest.approx(computed / width)

@@ -47,6 +47,8 @@ _WIDTH: Final = 128
 _QUERIES: Final = 128
 _KEYS: Final = 128
 _LEAST_KEYS: Final = 64
+#: Widths of heads that kernels of attention are compiled for. Another head is computed as the next wider one.
+_HEAD_WIDTHS: Final = np.array([32, 64, 96, 128, 192, 256])
 #: Causal attention has half of the FLOP. Between this share and all of them, it is not.
 _MOST_CAUSAL: Final = 0.75
 
@@ -83,7 +85,8 @@ def attention_effort(sizes: Sequence[Any], losses: AttentionLosses, sms: int, *,
     """The factor by which attention takes longer than its FLOP alone.
 
     A block computes 128 queries, with 64 keys at a time. A causal one needs on average half of the keys, and half as
-    many as it has queries on the diagonal. It begins and ends in the same time for any width.
+    many as it has queries on the diagonal. It begins and ends in the same time for any width. A head of 40 elements
+    takes as long as one of 64.
 
     Args:
         sizes: heads of all samples, queries, keys, width of a head: numbers, or an array of each.
@@ -93,8 +96,9 @@ def attention_effort(sizes: Sequence[Any], losses: AttentionLosses, sms: int, *,
     """
     heads, queries, keys, width = sizes
     of_queries, of_keys = np.ceil(queries / _QUERIES), np.ceil(keys / _LEAST_KEYS) * _LEAST_KEYS / _KEYS
-    narrower = _WIDTH / width
-    by_width = narrower ** np.where(width < _WIDTH, losses.narrow, losses.wide)
+    compiled = np.maximum(width, np.append(_HEAD_WIDTHS, 0)[np.searchsorted(_HEAD_WIDTHS, width)])
+    narrower = _WIDTH / compiled
+    by_width = compiled / width * narrower ** np.where(compiled < _WIDTH, losses.narrow, losses.wide)
     on_average = np.minimum((np.ceil(keys / _KEYS) + 1) / 2, of_keys)
     computed, needed = (on_average, keys / 2) if is_causal else (of_keys, keys)
     turns = (computed + losses.turns * narrower) * _KEYS / needed
