@@ -9,10 +9,10 @@ import pytest
 from builders import AUTOGRAD, TraceBuilder
 from steptrace.errors import TraceError
 from steptrace.run_folder import write_sources
-from steptrace.trace.executing import same_file
 from steptrace.trace.model import Trace
 from steptrace.trace.names import PIPELINE, SKIP, STDLIB, USER, Frame, frame_role, parse_frame
-from steptrace.trace.source import SourceLines, load_source_lines, sites_of
+from steptrace.trace.source import load_source_lines, sites_of
+from steptrace.trace.source_lines import SourceLines, same_file
 
 
 def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFrame:

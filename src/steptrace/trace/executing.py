@@ -21,6 +21,7 @@ from steptrace.intervals import Ints
 from steptrace.trace.columns import has_ancestor, map_names, nearest, row_numbers, take, texts
 from steptrace.trace.model import Trace
 from steptrace.trace.names import Frame, parse_frame
+from steptrace.trace.source_lines import same_file
 
 #: The last operator in creating a tensor from Python values. Earlier ones, such as the copy to the GPU, run outside any
 #: dispatch mode.
@@ -33,13 +34,6 @@ _Function = tuple[str, int | None]
 #: Matches recorded operators with a trace's: operator, label, whether in the backward pass, and the calling function
 #: with the last part of its file's name.
 _Key = tuple[str, str | None, bool, tuple[str, _Function] | None]
-
-
-def same_file(name: str, other: str) -> bool:
-    """Whether two names can belong to one file: they are equal, or one is the end of the other."""
-    a, b = name.split("/"), other.split("/")
-    shared = min(len(a), len(b))
-    return a[-shared:] == b[-shared:]
 
 
 def _recorded_frame(row: Any) -> Frame:

@@ -21,7 +21,7 @@ from steptrace.trace.rows import TABLES
 
 if TYPE_CHECKING:
     from steptrace.documents.run import RunMemory
-    from steptrace.trace.source import SourceLines
+    from steptrace.trace.source_lines import SourceLines
 
 Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
