@@ -97,15 +97,15 @@ def _sources(described: pd.DataFrame) -> "np.ndarray[tuple[int], np.dtype[np.obj
     """The ranks that each collective receives from, as a list; empty where they are not known."""
     several = described["from_ranks"].to_list()
     single = described["from_rank"].to_list()
-    found = np.empty(len(described), dtype=object)
+    ranks_of_rows = np.empty(len(described), dtype=object)
     for row, (ranks, rank) in enumerate(zip(several, single, strict=True)):
         if pd.notna(ranks):
-            found[row] = str(ranks).split(",")
+            ranks_of_rows[row] = str(ranks).split(",")
         elif pd.isna(rank):
-            found[row] = []
+            ranks_of_rows[row] = []
         else:
-            found[row] = [str(rank)]
-    return found
+            ranks_of_rows[row] = [str(rank)]
+    return ranks_of_rows
 
 
 def _is_backward(trace: Trace, kernels: "pd.Series[Any]") -> Mask:

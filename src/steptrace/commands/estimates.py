@@ -40,9 +40,13 @@ def estimates_by_name(
         for program in programs:
             if program.prediction is not None:
                 # A study's prediction says how many samples a step has, which may be several batches.
-                own = program.prediction.batch_size
-                known = own if batch is None or (baselines is not None and own is not None) else batch
-                by_name.setdefault(program.name, {})[known] = program.prediction
+                predicted_batch = program.prediction.batch_size
+                samples = (
+                    predicted_batch
+                    if batch is None or (baselines is not None and predicted_batch is not None)
+                    else batch
+                )
+                by_name.setdefault(program.name, {})[samples] = program.prediction
     if baselines is None:
         return {name: estimates(predictions, gpus) for name, predictions in by_name.items()}
     return _estimates_of_study(by_name, baselines, gpus)

@@ -231,9 +231,9 @@ def _check_there(command: Sequence[str], cwd: Path, environment: Mapping[str, st
         ConfigError: there is no such program, script or module.
     """
     while command and Path(command[0]).name == "env" and "=" in "".join(command[1:2]):
-        given = [*itertools.takewhile(lambda word: "=" in word, command[1:])]
-        environment = {**environment, **dict(word.split("=", 1) for word in given)}
-        command = command[1 + len(given) :]
+        assignments = [*itertools.takewhile(lambda word: "=" in word, command[1:])]
+        environment = {**environment, **dict(word.split("=", 1) for word in assignments)}
+        command = command[1 + len(assignments) :]
     path = environment.get("PATH", os.environ.get("PATH", ""))
     if not command or "{seed}" in command[0]:
         return

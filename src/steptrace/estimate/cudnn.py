@@ -67,7 +67,9 @@ def has_winograd(call: OperatorCalls) -> bool:
     images, weight = images_and_weight(call)
     result = call.inputs[0] if is_backward(call) else call.outputs[0]
     dilation = call.arguments.get("dilation") or ()
-    is_whole = all(made >= size - 2 for made, size in zip(result.shape[2:], images.shape[2:], strict=True))
+    is_whole = all(
+        output_size >= size - 2 for output_size, size in zip(result.shape[2:], images.shape[2:], strict=True)
+    )
     return weight.shape[2:] == (3, 3) and is_whole and all(step == 1 for step in dilation)
 
 

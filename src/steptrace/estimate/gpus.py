@@ -129,17 +129,17 @@ def gpu_named(name: str) -> Gpu:
     """
     user_file = Path(OWN_FILE)
     gpus = {**shipped(), **(_read(user_file) if user_file.is_file() else {})}
-    same = [known for known in gpus.values() if known.name.casefold() == name.casefold()]
-    found = [gpus[name]] if name in gpus else same[:1] or _called(gpus.values(), name)
-    if len(found) != 1:
-        alike = [known.name for known in found] or _meant(name, gpus)
+    same = [gpu for gpu in gpus.values() if gpu.name.casefold() == name.casefold()]
+    matches = [gpus[name]] if name in gpus else same[:1] or _called(gpus.values(), name)
+    if len(matches) != 1:
+        alike = [gpu.name for gpu in matches] or _meant(name, gpus)
         meant = f"did you mean {' or '.join(alike)}? Otherwise " if alike else ""
         raise ConfigError(
             f"no GPU of the name {name!r}",
             expected=f"one of {', '.join(gpus)}",
             next_step=f"{meant}add [{name}] with its data sheet's figures to a file {OWN_FILE} here: {_KEYS}",
         )
-    return found[0]
+    return matches[0]
 
 
 def gpu_of_driver(name: str | None) -> Gpu | None:
@@ -152,9 +152,9 @@ def gpu_of_driver(name: str | None) -> Gpu | None:
 
 def _called(gpus: Iterable[Gpu], asked: str) -> list[Gpu]:
     """The GPUs that a name may mean: of those whose parts it holds, the ones with the most parts."""
-    found = [gpu for gpu in gpus if _is_called(gpu, asked)]
-    most = max((gpu.name.count("-") for gpu in found), default=0)
-    return [gpu for gpu in found if gpu.name.count("-") == most]
+    matches = [gpu for gpu in gpus if _is_called(gpu, asked)]
+    most = max((gpu.name.count("-") for gpu in matches), default=0)
+    return [gpu for gpu in matches if gpu.name.count("-") == most]
 
 
 def _is_called(gpu: Gpu, asked: str) -> bool:
@@ -170,8 +170,10 @@ def _consists_of(name: str, needed: Mapping[str, tuple[str, ...]], beside: froze
     if not name:
         return not needed
     for part, spellings in needed.items():
-        others = {other: needed[other] for other in needed if other != part}
-        if any(name.startswith(one) and _consists_of(name[len(one) :], others, beside) for one in spellings):
+        rest = {other: needed[other] for other in needed if other != part}
+        if any(
+            name.startswith(spelling) and _consists_of(name[len(spelling) :], rest, beside) for spelling in spellings
+        ):
             return True
     return any(name.startswith(word) and _consists_of(name[len(word) :], needed, beside) for word in beside)
 

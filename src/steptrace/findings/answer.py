@@ -182,9 +182,9 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> dict[str, Any]:
     if not study.measured:
         return {"outcome": "nothing_measured"}
     times = sorted((ms, name) for name, ms in study.step_times_ms.items())
-    others = [variant for variant in study.measured if not variant.is_baseline]
-    candidates = [variant for variant in others if not study.has_other_batch(variant)]
-    other_batches = tuple(_speed(study, variant) for variant in others if variant not in candidates)
+    changed = [variant for variant in study.measured if not variant.is_baseline]
+    candidates = [variant for variant in changed if not study.has_other_batch(variant)]
+    other_batches = tuple(_speed(study, variant) for variant in changed if variant not in candidates)
     by_verdict: dict[str | None, list[VariantResult]] = defaultdict(list)
     for variant in candidates:
         by_verdict[variant.verdict].append(variant)

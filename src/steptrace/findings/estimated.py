@@ -94,7 +94,7 @@ def _has_other_batch(study: Comparison, variant: VariantResult, gpu: str) -> boo
     baseline = study.variant(variant.baseline)
     batches = {
         estimate.batch * estimate.devices
-        for estimate in (None if of is None else estimate_of(of, gpu) for of in (variant, baseline))
+        for estimate in (None if result is None else estimate_of(result, gpu) for result in (variant, baseline))
         if estimate is not None and estimate.batch is not None
     }
     return len(batches) > 1
@@ -129,8 +129,8 @@ def estimated_answer(study: Comparison, gpu: str) -> EstimatedAnswer:
         band = times.get(only.name)
         outcome: EstimatedOutcome = "not_estimated" if band is None else "one_variant"
         return EstimatedAnswer(gpu=gpu, outcome=outcome, name=only.name, step_ms=band, not_estimated=missing)
-    others = [variant for variant in study.variants if not variant.is_baseline]
-    if best is None and others and all(_has_other_batch(study, variant, gpu) for variant in others):
+    changed = [variant for variant in study.variants if not variant.is_baseline]
+    if best is None and changed and all(_has_other_batch(study, variant, gpu) for variant in changed):
         return EstimatedAnswer(gpu=gpu, outcome="other_batches", not_estimated=missing)
     if best is None:
         if missing:

@@ -48,10 +48,11 @@ def _speed(
     study: Comparison, entry: str, variants: Sequence[VariantResult], keys: tuple[str, ...], gpu: str | None
 ) -> MatrixSpeed | None:
     """One entry's speed; None where no cell has a ratio."""
-    compared = [(variant, found) for variant in variants if (found := _compared(study, variant, gpu)) is not None]
+    ratios = [(variant, _compared(study, variant, gpu)) for variant in variants]
+    compared = [(variant, ratio) for variant, ratio in ratios if ratio is not None]
     # A cell may lack its baseline if results are missing.
     baselines = (study.variant(variant.baseline) for variant in variants)
-    baseline = next((found for found in baselines if found is not None), None)
+    baseline = next((result for result in baselines if result is not None), None)
     if not compared or baseline is None:
         return None
     told = [(variant, ratio) for variant, (ratio, direction) in compared if direction]

@@ -41,8 +41,8 @@ def removals_of_answer(study: Comparison) -> tuple[SyncRemoval, ...]:
     Empty unless variants differ from their baselines in nothing but syncs: otherwise the gain is not that of syncs.
     """
     rows = removals(study)
-    others = {variant.name for variant in study.variants if not variant.is_baseline}
-    if not rows or {row.name for row in rows} != others:
+    changed = {variant.name for variant in study.variants if not variant.is_baseline}
+    if not rows or {row.name for row in rows} != changed:
         return ()
     if not all(_is_only_syncs(study, row) for row in rows):
         return ()
@@ -59,7 +59,7 @@ def _is_only_syncs(study: Comparison, row: SyncRemoval) -> bool:
     baseline, variant = study.variant(row.baseline), study.variant(row.name)
     if baseline is None or variant is None:
         return False
-    before, now = (_launches(of, row.gpu) for of in (baseline, variant))
+    before, now = (_launches(result, row.gpu) for result in (baseline, variant))
     if before is None or now is None:
         return False
     return abs(before - now) <= _LAUNCHES_PER_SYNC * abs(row.baseline_syncs - row.syncs) + _ROUNDING

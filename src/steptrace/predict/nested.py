@@ -32,14 +32,14 @@ def _making(nested_tensor: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.nested.nested_tensor`, whose C++ makes one of the strided layout past all modes."""
 
     @wraps(nested_tensor)
-    def made(tensor_list: Any, *, device: Any = None, layout: Any = None, **named: Any) -> Any:
+    def nested_of_list(tensor_list: Any, *, device: Any = None, layout: Any = None, **named: Any) -> Any:
         names_cuda = device is not None and torch.device(device).type == "cuda"
         on_cuda = isinstance(tensor_list, list) and (names_cuda or any(map(is_virtual, tensor_list)))
         if layout not in (None, torch.strided) or not on_cuda:
             return nested_tensor(tensor_list, device=device, layout=layout, **named)
         return _of_copies(tensor_list, device, **named)
 
-    return made
+    return nested_of_list
 
 
 def _joining(from_list: Callable[..., Any]) -> Callable[..., Any]:

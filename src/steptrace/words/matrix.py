@@ -25,18 +25,18 @@ def matrix_sentence(speed: MatrixSpeed) -> str:
     verb = "is" if speed.gpu is None else "is estimated to be"
     counts = []
     if speed.faster or not speed.slower:
-        counts.append(f"faster than `{speed.baseline}` at {_of(speed.faster, where)}")
+        counts.append(f"faster than `{speed.baseline}` at {_count_of(speed.faster, where)}")
     if speed.slower:
         counts.append(
             f"slower at {fmt.count(speed.slower)}"
             if counts
-            else f"slower than `{speed.baseline}` at {_of(speed.slower, where)}"
+            else f"slower than `{speed.baseline}` at {_count_of(speed.slower, where)}"
         )
     missing = f"; at {fmt.count(speed.not_compared)} more it could not be compared" if speed.not_compared else ""
     return f"{start} {verb} {' and '.join(counts)}: {_span(speed.least, speed.most)}{missing}."
 
 
-def _of(count: int, where: str) -> str:
+def _count_of(count: int, where: str) -> str:
     return f"{fmt.count(count)} of {where}"
 
 

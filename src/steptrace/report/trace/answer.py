@@ -133,9 +133,9 @@ def why(traces: Sequence[TraceView]) -> str:
     return f"{view.title}{likewise}: {reason_text(reason)}"
 
 
-def _is_alike(one: Reason, other: Reason) -> bool:
+def _is_alike(left: Reason, right: Reason) -> bool:
     """Whether two reasons name the same part of a step, and the same thing that takes most of it."""
-    return (one.kind, one.name, one.meanwhile) == (other.kind, other.name, other.meanwhile)
+    return (left.kind, left.name, left.meanwhile) == (right.kind, right.name, right.meanwhile)
 
 
 def in_words(summary: Summary, predicted: Predicted | None = None) -> str:
