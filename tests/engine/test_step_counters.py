@@ -58,6 +58,9 @@ ARGS = "import types; args = types.SimpleNamespace(every=10, nested={'log': 25})
         ("def log(n):\n    if n % 20 == 0: pass", "log(step)\nend()", [20]),
         ("batches = 'abcd'", "if step % len(batches) == 0: pass\nend()", [4]),
         ("", "if step & 63 == 0: pass\nend()", [64]),
+        ("", "for n in (1, 3, 4):\n    if step % n == 0: pass\nend()", [12]),  # callbacks, each with its interval
+        ("", "for n in (6, 4, 7 + step):\n    if step % n: continue\nend()", [12]),  # one divisor is none of the steps
+        ("", "for n in range(2, 40):\n    if step % n == 0: pass\nend()", []),  # a sieve
         ("", "if step & (step - 1) == 0: pass\nend()", []),  # powers of two have no period
         # A condition that is never asked is no branch.
         ("log = False", "if log and step % 10 == 0: pass\nend()", []),

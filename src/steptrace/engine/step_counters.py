@@ -40,6 +40,8 @@ from steptrace.engine.step_conditions import (
 _COPIES_VARIABLES: Final = sys.version_info < (3, 13)
 #: References to such a copy that are not the program's: of its frame, of a variable here, and of an argument.
 _OWN_REFERENCES: Final = 3
+#: More divisors of one comparison are no intervals of a step counter, but arithmetic. Chosen freely.
+_MOST_DIVISORS: Final = 8
 #: Three steps give two differences, which must be equal.
 LEAST_STEPS: Final = 3
 
@@ -85,8 +87,9 @@ class StepCounters:
 
     def __init__(self, aside: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self._aside = aside
-        #: Dividend and divisor at the last evaluation of each comparison in each step.
-        self._steps: list[dict[Remainder, tuple[int, int]]] = [{}]
+        #: The dividend at the last evaluation of each comparison in each step, by divisor: a loop over callbacks may
+        #: compare the same counter with the interval of each.
+        self._steps: list[dict[Remainder, dict[int, int]]] = [{}]
         #: The counter and its target, at the last evaluation of each condition in each step.
         self._awaited: list[dict[AwaitingCondition, tuple[int, tuple[int, ...]]]] = [{}]
         #: The conditions on an iterator that were evaluated, and whether any was met.
@@ -176,11 +179,16 @@ class StepCounters:
         whole = [step for step in self._steps if step]
         periods: dict[tuple[str, int], int] = {}
         for remainder in {remainder: None for step in whole for remainder in step}:
-            steps = _period_of([step[remainder] for step in whole if remainder in step])
-            if steps > 1:
-                place = trace_file_name(remainder.file), remainder.line
-                periods[place] = math.lcm(periods.get(place, 1), steps)
-        return [StepBranch(file, line, steps) for (file, line), steps in sorted(periods.items())]
+            by_step = [step[remainder] for step in whole if remainder in step]
+            place = trace_file_name(remainder.file), remainder.line
+            if max(map(len, by_step)) > _MOST_DIVISORS:
+                continue
+            for divisor in by_step[-1]:
+                # A divisor that some steps lack changes with the steps, as in `step & (step - 1)`.
+                if all(divisor in dividends for dividends in by_step):
+                    steps = _period_of([dividends[divisor] for dividends in by_step], divisor)
+                    periods[place] = math.lcm(periods.get(place, 1), steps)
+        return [StepBranch(*place, steps) for place, steps in sorted(periods.items()) if steps > 1]
 
     def awaited(self) -> list[AwaitedBranch]:
         """The branches for which a counter is awaited, and that were not taken so far, by file and line."""
@@ -217,7 +225,9 @@ class StepCounters:
                         left = number_of(remainder.left, frame)
                         right = number_of(remainder.right, frame)
                         bits = 1 << right.bit_length() if remainder.is_mask else right
-                        self._steps[-1][remainder] = left, bits
+                        dividends = self._steps[-1].setdefault(remainder, {})
+                        if bits in dividends or len(dividends) <= _MOST_DIVISORS:
+                            dividends[bits] = left
             awaited = awaiting_in(file).get(line, ())
             for condition in awaited:
                 if condition.counter is None:
@@ -289,18 +299,16 @@ def whole_periods(branches: Iterable[StepBranch], *, least: int, most: int) -> i
     return math.ceil(least / period) * period
 
 
-def _period_of(sides: list[tuple[int, int]]) -> int:
+def _period_of(dividends: Sequence[int], divisor: int) -> int:
     """The number of steps after which a remainder is the same again; 1 if the dividend does not count steps.
 
     Args:
-        sides: dividend and divisor in each step.
+        dividends: the dividend in each step.
+        divisor: that of all steps.
     """
-    divisor = sides[-1][1]
-    distances = {after[0] - before[0] for before, after in pairwise(sides)}
+    distances = {after - before for before, after in pairwise(dividends)}
     grows = [distance for distance in distances if distance >= 0]  # a counter may start anew with each epoch
-    if len(sides) < LEAST_STEPS or len(grows) != 1 or divisor < 1:
-        return 1
-    if any(other != divisor for _, other in sides):  # as in `step & (step - 1)`
+    if len(dividends) < LEAST_STEPS or len(grows) != 1 or divisor < 1:
         return 1
     return divisor // math.gcd(divisor, grows[0])  # 1 if the counter stands still
 
