@@ -94,7 +94,9 @@ def input_wait(trace: Trace, unprofiled: Unprofiled | None = None, kinds: Alike 
     start, end = _bounds(trace) if device is None else trace.steps_span
     steps = len(trace.steps) or None
     window_ns = int(np.sum(end - start))
-    waits = wait_ns = idle_ns = None
+    waits = None
+    wait_ns = None
+    idle_ns = None
     if signs is not None:
         waits = int(table["waits"].sum())
         wait_ns = int(table["wait_ns"].sum())

@@ -74,7 +74,9 @@ def _has_arguments_of_4_kb(call: OperatorCalls) -> bool:
 
 def _chunked(sizes: Sequence[int], most: int, most_chunks: int) -> int:
     """Launches of multi_tensor_apply on tensors of these sizes, with a most of tensors and chunks per launch."""
-    count = tensors = chunks = 0
+    count = 0
+    tensors = 0
+    chunks = 0
     for size in sizes:
         of_tensor = -(-size // _CHUNK)
         tensors += 1 if of_tensor else 0
