@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
@@ -770,3 +771,21 @@ def test_a_gpu_and_its_stream_may_be_named_by_process_and_thread(gpu: str, strea
         (0, 7), (0, 20), (1, 7), (1, 20)
     ]  # fmt: skip
     assert _check(quality(trace), "one_at_a_time").wrong == 0
+
+
+def test_records_that_are_written_twice_count_once(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for at in range(0, 60_000, 20_000):
+        builder.op("aten::mm", at, 3_000)
+        builder.kernel(at + 500, at + 4_000, 1_000)
+    once = json.loads(builder.text())
+    twice = {**once, "traceEvents": once["traceEvents"] * 2}
+    (tmp_path / "once.json").write_text(json.dumps(once))
+    (tmp_path / "twice.json").write_text(json.dumps(twice))
+    first, second = (read_trace(tmp_path / name) for name in ("once.json", "twice.json"))
+    pd.testing.assert_frame_equal(first.kernels, second.kernels)
+    pd.testing.assert_frame_equal(first.launches, second.launches)
+    assert len(first.ops) == len(second.ops)
+    left_out = {note.figures["kind"]: note.figures["events"] for note in second.meta.notes}
+    assert left_out == {"op": 3, "call": 3, "gpu": 3}
+    assert not first.meta.notes

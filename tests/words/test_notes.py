@@ -73,6 +73,7 @@ EXAMPLES: list[tuple[NoteCode, dict[str, Any], tuple[str, ...]]] = [
     ("excerpt", {"of": "t.json", "missing": 1_000, "events": 9_000}, ("t.json", "1,000 of 9,000")),
     ("ranks_repeated", {"ranks": [{"rank": 3, "traces": 2}]}, ("2 traces are of rank 3",)),
     ("impossible_events", {"events": 1, "kind": "gpu"}, ("1 event ", "gpu")),
+    ("repeated_events", {"events": 2, "kind": "op"}, ("2 events ", "op")),
     (
         "events_not_read",
         {"events": 2, "phases": ["b", "e"], "categories": ["x"], "without_category": True},

@@ -49,6 +49,7 @@ ReaderNoteCode = Literal[
     "parts_left_out",
     "events_not_read",
     "impossible_events",
+    "repeated_events",
     "unfinished_events",
     "profiler_lost_records",
     "excerpt",

@@ -198,7 +198,31 @@ def _sort_host(raw: RawTrace) -> tuple[list[tuple[Any, Any]], tuple[Columns, ...
         columns["thread"] = place[columns["thread"]]
     keys = [written[i] for i in order]
     kinds = {"label": "external_id", "op": "external_id", "frame": "python_id", "call": "correlation"}
-    return keys, tuple(sort_nesting(raw.columns.pop(kind), number) for kind, number in kinds.items())
+    nested = [
+        _once(sort_nesting(raw.columns.pop(kind), number), ("thread", "ts", "end", "name"), number, kind, raw)
+        for kind, number in kinds.items()
+    ]
+    return keys, tuple(nested)
+
+
+def _once(events: Columns, same: Sequence[str], number: str, kind: str, raw: RawTrace) -> Columns:
+    """The events without those that repeat the one before them, its number too: a record that is written twice.
+
+    Args:
+        events: in an order in which repeated ones follow each other.
+        same: the columns that must be equal.
+        number: the column with the profiler's number of a record.
+        kind: what they are, for the note on how many were left out.
+        raw: the trace, which gets the note.
+    """
+    again = np.zeros(len(events["ts"]), dtype=bool)
+    again[1:] = (events[number][1:] > 0) & (events["dur"][1:] > 0)
+    for column in (*same, number):
+        again[1:] &= events[column][1:] == events[column][:-1]
+    if not again.any():
+        return events
+    raw.notes.append(note("repeated_events", events=int(again.sum()), kind=kind))
+    return in_order(events, np.flatnonzero(~again))
 
 
 def _without_inner_calls(calls: Columns, gpu: Columns, names: pd.Index) -> Columns:
@@ -272,7 +296,7 @@ def _sort_gpu(raw: RawTrace) -> Columns:
         gpu[column] = np.where(values == MISSING, written[gpu["thread"]], values)
     gpu["end"] = gpu["ts"] + gpu["dur"]
     order = np.lexsort((gpu["name"], gpu["correlation"], gpu["end"], gpu["stream"], gpu["device"], gpu["ts"]))
-    return in_order(gpu, order)
+    return _once(in_order(gpu, order), ("ts", "end", "device", "stream", "name"), "correlation", "gpu", raw)
 
 
 def _op_of_calls(calls: Columns, ops: Columns) -> Ints:

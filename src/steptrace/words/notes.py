@@ -212,6 +212,7 @@ _WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
         f"{fmt.plural(texts, 'text')} with quotation marks, backslashes or line breaks that were not escaped: repaired"
     ),
     "events_not_read": lambda **figures: f"left out: {unread_events(**figures)}",
+    "repeated_events": lambda *, events, kind: f"left out: {fmt.plural(events, 'event')} ({kind}) written twice",
     "impossible_events": lambda *, events, kind: (
         f"left out: {fmt.plural(events, 'event')} ({kind}) with an impossible time, size or device"
     ),
