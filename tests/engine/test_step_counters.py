@@ -54,12 +54,16 @@ ARGS = "import types; args = types.SimpleNamespace(every=10, nested={'log': 25})
         ("", "log = step % 7 == 6\nend()", [7]),
         ("", "x = 1 if step and step % 500 == 0 else 0\nend()", [500]),
         (ARGS, "if step % args.every == 0: pass\nif step % args.nested['log'] == 0: pass\nend()", [10, 25]),
-        (ARGS, "if step % (2 * args.every) == 0 or step % 3 == 0: pass\nend()", [60]),  # of one line together
+        (ARGS, "if step % (2 * args.every) == 0 or step % 3 == 0: pass\nend()", [3, 20]),  # on one line
         ("def log(n):\n    if n % 20 == 0: pass", "log(step)\nend()", [20]),
         ("batches = 'abcd'", "if step % len(batches) == 0: pass\nend()", [4]),
         ("", "if step & 63 == 0: pass\nend()", [64]),
-        ("", "for n in (1, 3, 4):\n    if step % n == 0: pass\nend()", [12]),  # callbacks, each with its interval
-        ("", "for n in (6, 4, 7 + step):\n    if step % n: continue\nend()", [12]),  # one divisor is none of the steps
+        ("", "for n in (1, 3, 4):\n    if step % n == 0: pass\nend()", [3, 4]),  # callbacks, each with its interval
+        (
+            "",
+            "for n in (6, 4, 7 + step):\n    if step % n: continue\nend()",
+            [4, 6],
+        ),  # one divisor is none of the steps
         ("", "for n in range(2, 40):\n    if step % n == 0: pass\nend()", []),  # a sieve
         ("", "if step & (step - 1) == 0: pass\nend()", []),  # powers of two have no period
         # A condition that is never asked is no branch.

@@ -47,7 +47,7 @@ LEAST_STEPS: Final = 3
 
 
 class StepBranch(NamedTuple):
-    """A line at which the program branches on a step counter. It branches in the same way after `every` steps."""
+    """A line that branches in the same way after `every` steps, by a step counter. A line may have several."""
 
     file: str
     line: int
@@ -175,9 +175,9 @@ class StepCounters:
             copy.clear()
 
     def branches(self) -> list[StepBranch]:
-        """The branches on a counter that grows with the steps, by file and line, without those of each step."""
+        """The branches on a counter that grows with the steps, by file, line and period, without those of each step."""
         whole = [step for step in self._steps if step]
-        periods: dict[tuple[str, int], int] = {}
+        found: set[StepBranch] = set()
         for remainder in {remainder: None for step in whole for remainder in step}:
             by_step = [step[remainder] for step in whole if remainder in step]
             place = trace_file_name(remainder.file), remainder.line
@@ -187,8 +187,8 @@ class StepCounters:
                 # A divisor that some steps lack changes with the steps, as in `step & (step - 1)`.
                 if all(divisor in dividends for dividends in by_step):
                     steps = _period_of([dividends[divisor] for dividends in by_step], divisor)
-                    periods[place] = math.lcm(periods.get(place, 1), steps)
-        return [StepBranch(*place, steps) for place, steps in sorted(periods.items()) if steps > 1]
+                    found.add(StepBranch(*place, steps))
+        return sorted(branch for branch in found if branch.every > 1)
 
     def awaited(self) -> list[AwaitedBranch]:
         """The branches for which a counter is awaited, and that were not taken so far, by file and line."""
