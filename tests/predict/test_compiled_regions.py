@@ -67,6 +67,23 @@ def test_a_graph_counts_as_often_as_it_runs_and_so_does_what_runs_between_graphs
     assert [call.name for call in code.kernels.backward] == ["aten.mul.Tensor", "inductor.pointwise"] * 3
 
 
+def test_a_backward_pass_in_compiled_code_that_breaks_there_has_its_kernels() -> None:
+    def program() -> None:
+        layer = nn.Linear(8, 8).cuda()
+
+        def step(x: Tensor) -> Tensor:
+            loss = layer(x).square().sum()
+            loss.backward()
+            return loss
+
+        torch.compile(step)(torch.ones(4, 8, device="cuda"))
+
+    code = code_of(program)
+    assert names(code)[-1] == "aten.ones_like.default"  # the gradient of the loss, which nothing compiles
+    assert code.kernels is not None
+    assert [call.name for call in code.kernels.backward if call.name.startswith("aten")] == ["aten.mm.default"]
+
+
 def test_a_mask_in_one_graph_is_lowered() -> None:
     def program() -> None:
         with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):

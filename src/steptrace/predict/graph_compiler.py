@@ -57,6 +57,19 @@ class CaptureOptions:
     settings: Mapping[str, Any]
 
 
+@dataclass
+class _Pass:
+    """One pass of a graph.
+
+    Attributes:
+        calls: its kernels.
+        kept_bytes: what it keeps for its backward pass, with its results.
+    """
+
+    calls: list[OperatorCalls]
+    kept_bytes: int
+
+
 class GraphCompiler:
     """Gets the graphs from Dynamo in place of a backend. It notes their kernels in `notes` and makes no code.
 
@@ -80,8 +93,8 @@ class GraphCompiler:
         self.fakes: Mapping[int, Tensor] = {}
         #: How many graphs there are at the latest function's end.
         self._before = 0
-        #: The kernels of each pass of the graphs since then.
-        self._passes: list[list[OperatorCalls]] = []
+        #: The forward passes of the graphs since then.
+        self._passes: list[_Pass] = []
         #: Dynamo's context while it follows a function. It is another one where Dynamo begins anew.
         self._context: object = None
         self._is_paused = False
@@ -130,13 +143,14 @@ class GraphCompiler:
             parts = [part for launch in launches for part in launches_in(with_numbers(launch))]
         notes.is_lowering = False
         recorded = (recorded_form(part, notes.mask_share) for part in parts)
-        calls = [call for call in recorded if call is not None]
-        self._passes.append(calls)
+        lowered = _Pass([call for call in recorded if call is not None], kept_bytes)
+        if not is_backward:  # a backward pass may be lowered after its function's end
+            self._passes.append(lowered)
 
         def run(inputs: list[Any]) -> Any:
             # A graph may run more often than it is compiled, as that of a function that is called in a loop.
-            (notes.backward if is_backward else notes.forward).append(calls)
-            notes.kept_bytes += kept_bytes
+            (notes.backward if is_backward else notes.forward).append(lowered.calls)
+            notes.kept_bytes += lowered.kept_bytes
             values = list(inputs)
             inputs.clear()
             if (known := _results_of(graph)) is not None:
@@ -182,8 +196,9 @@ class GraphCompiler:
         passes, self._passes = self._passes, []
         if code.co_filename.startswith(OURS):  # it does not belong to the program
             notes.graphs = self._before
-            for calls in passes:
-                calls.clear()
+            for lowered in passes:
+                lowered.calls = []
+                lowered.kept_bytes = 0
             return
         self._before = notes.graphs
         stands_for = {id(fake): identity for identity, fake in self.fakes.items()}
