@@ -636,6 +636,31 @@ def test_work_of_ascend_that_has_no_category_leaves_syncs_unmeasured(tmp_path: P
     assert _check(entry.quality, "waiting_calls").figures["unknown"] == ["npu"]
 
 
+@pytest.mark.parametrize(
+    ("stream", "category", "runtimes"),
+    [
+        ("Stream 2", None, {"npu"}),
+        ("stream 2", None, set()),
+        ("Stream 2", "kernel", set()),
+    ],
+)
+def test_ascend_is_known_by_its_streams(tmp_path: Path, stream: str, category: str | None, runtimes: set[str]) -> None:
+    """As torch_npu writes a trace without its queue of tasks: no category tells it from others."""
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "thread_name", "pid": 3, "tid": 7, "args": {"name": stream}},
+        {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": "10.500", "dur": 90.0},
+        {"ph": "X", "name": "MatMulV2", "pid": 3, "tid": 7, "ts": "20.000", "dur": 500.0}
+        | ({"cat": category} if category else {}),
+    ]
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps(events))
+    entry = summarize([path])[0].traces[0]
+    checks = [check for check in entry.quality.checks if check.check == "waiting_calls"]
+    assert {name for check in checks for name in check.figures["unknown"]} == runtimes
+    if runtimes:
+        assert (entry.syncs.count, entry.gpu_busy_pct, entry.device_module) == (None, None, "torch.npu")
+
+
 def _with_collective(process: int, thread: int) -> Trace:
     """Three steps with a kernel and an event of the category `collective_comm`."""
     builder = TraceBuilder()

@@ -263,9 +263,18 @@ def wait_scope(name: str) -> str | None:
 _NPU: Final = frozenset(("enqueue", "dequeue", "async_npu", "async_task_queue"))
 
 
+#: How torch_npu names the streams of its devices. Kineto begins them with a small letter.
+_STREAM_OF_NPU: Final = re.compile(r"^Stream \d+\Z")
+
+
 def is_of_npu(category: str) -> bool:
     """Whether only torch_npu writes events of a category."""
     return category in _NPU
+
+
+def is_stream_of_npu(thread: str) -> bool:
+    """Whether a thread's name is that of a stream in torch_npu's traces."""
+    return bool(_STREAM_OF_NPU.match(thread))
 
 
 def runtime_of(category: str) -> str | None:

@@ -34,7 +34,7 @@ from steptrace.trace.decode import (
 from steptrace.trace.event_stream import CHUNK, EventStream
 from steptrace.trace.files import EXCERPT_KEY
 from steptrace.trace.foreign import other_producer
-from steptrace.trace.names import is_label, is_of_npu, runtime_of, step_index
+from steptrace.trace.names import is_label, is_of_npu, is_stream_of_npu, runtime_of, step_index
 from steptrace.trace.profiler_log import lost_by_log
 from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
 from steptrace.trace.unpack import opened
@@ -199,13 +199,21 @@ def _nothing_read_text(unread: Iterable[tuple[str, str]]) -> str:
     return "not a trace of PyTorch's profiler"
 
 
-def _runtimes(counts: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """The runtimes whose calls there are, by the phases and categories of the events.
+def _runtimes(counts: Iterable[tuple[str, str]], unread_threads: Iterable[str]) -> frozenset[str]:
+    """The runtimes whose calls there are.
 
-    The runtime of Ascend's devices is among them, although its calls have no category and are not read.
+    The runtime of Ascend's devices is among them, although its calls have no category and are not read. Without its
+    queue of tasks only the streams of the device tell that the trace is of one.
+
+    Args:
+        counts: the phases and categories of the events.
+        unread_threads: the names of the threads without any event that is read.
     """
     runtimes = {runtime for phase, category in counts if phase == "X" and (runtime := runtime_of(category))}
-    return frozenset(runtimes | {"npu" for _, category in counts if is_of_npu(category)})
+    of_npu = any(is_of_npu(category) for _, category in counts)
+    if of_npu or (("X", "") in counts and any(map(is_stream_of_npu, unread_threads))):
+        runtimes.add("npu")
+    return frozenset(runtimes)
 
 
 def _with_collectives(columns: dict[str, Columns], scanner: ChunkScanner) -> dict[str, Columns]:
@@ -299,7 +307,8 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     unread = _unread(counts)
     if not starts:
         _raise_without_events(stream, counts, unread, notes, path)
-    _raise_merged(columns["op"], scanner.threads.values, path)
+    threads = scanner.threads.values
+    _raise_merged(columns["op"], threads, path)
     if _is_profilers_stop(columns, names):
         raise _nothing_ran(path)
     base = int(min(starts))
@@ -320,12 +329,12 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         path=path,
         columns=columns,
         names=names,
-        threads=scanner.threads.values,
+        threads=threads,
         thread_names=scanner.thread_names,
         metadata=stream.metadata,
         base_ns=base,
         collectives=scanner.collectives.values,
-        runtimes=_runtimes(counts),
+        runtimes=_runtimes(counts, (name for thread, name in scanner.thread_names.items() if thread not in threads)),
         waits=waits,
         notes=notes,
     )
