@@ -1,7 +1,7 @@
 """Time by module: which calls a module's are, what lies in it, and to which module backward work belongs."""
 
 from builders import AUTOGRAD, TraceBuilder
-from steptrace.analysis.modules import modules
+from steptrace.analysis.modules import MOST_DEPTH, modules
 from steptrace.documents.subjects.modules import ModuleTime
 from steptrace.documents.table import rows
 from steptrace.trace.model import Trace
@@ -73,3 +73,19 @@ def test_a_trace_without_frames_of_modules_has_no_rows() -> None:
     builder.frame("net.py(7): forward", 0, 50_000)
     builder.kernel(1_000, 2_000, 500)
     assert by_path(builder.trace()) == {}
+
+
+def test_modules_deeper_than_the_most_belong_to_the_one_around_them() -> None:
+    builder = TraceBuilder()
+    count = MOST_DEPTH + 10
+    builder.step(0, 0, 1_000_000)
+    for depth in range(count):
+        builder.frame(f"nn.Module: Block_{depth}", 1_000 + 100 * depth, 200_000 - 200 * depth)
+    builder.kernel(50_000, 60_000, 5_000)
+    builder.frame("nn.Module: Head_0", 400_000, 10_000)
+    builder.kernel(401_000, 410_000, 3_000)
+    found = {path: row for path, row in by_path(builder.trace()).items() if row.kind == "module"}
+    assert len(found) == MOST_DEPTH + 1
+    deepest = found[" / ".join(["Block"] * MOST_DEPTH)]
+    assert (deepest.calls, deepest.device_ns) == (1, 5_000)
+    assert (found["Block"].device_ns, found["Head"].device_ns) == (5_000, 3_000)

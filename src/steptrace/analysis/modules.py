@@ -26,13 +26,18 @@ from steptrace.trace.model import Trace, once
 _PREFIX: Final = "nn.Module: "
 #: Between the classes of a path.
 _INSIDE: Final = " / "
+#: How many modules a path has at most. The time of deeper ones belongs to the one around them: paths of every depth
+#: would need memory by the square of it.
+MOST_DEPTH: Final = 64
 #: GPU work that lies in no module and at no known line.
 _REST: Final = "no module or line"
 
 
 @dataclass(frozen=True)
 class ModuleCalls:
-    """Every call of a module, in the order of the call tree, and the call that each GPU activity belongs to.
+    """The calls of modules, in the order of the call tree, and the call that each GPU activity belongs to.
+
+    Calls with `MOST_DEPTH` others around them are no calls of their own.
 
     Attributes:
         path: of each call, the classes of the modules from the outermost to its own.
@@ -62,7 +67,9 @@ def module_calls(trace: Trace) -> ModuleCalls:
         return ModuleCalls((), (), (), (), np.full(kernels, -1), np.zeros(kernels, dtype=bool))
     size = tree["size"].to_numpy()
     names = tree["name"].iloc[rows].astype(str).str.removeprefix(_PREFIX).tolist()
-    path, parent = _nested(rows.tolist(), size[rows].tolist(), names)
+    kept, path, parent = _nested(rows.tolist(), size[rows].tolist(), names)
+    rows = rows[kept]
+    names = [names[number] for number in kept]
     node = kernel_nodes(trace)
     forward = _covering(np.flatnonzero(tree["forward"].notna()), row_numbers(tree["forward"]), size)
     of_forward = forward[node]
@@ -104,19 +111,29 @@ def modules(trace: Trace) -> pd.DataFrame:
     return frame_of(ModuleTime, rows.drop(columns="depth").reset_index(drop=True))
 
 
-def _nested(rows: list[int], sizes: list[int], names: list[str]) -> tuple[list[str], list[int]]:
-    """The path of each call, and the call around it (-1 for none), of calls in the order of the call tree."""
+def _nested(rows: list[int], sizes: list[int], names: list[str]) -> tuple[list[int], list[str], list[int]]:
+    """The calls with fewer than `MOST_DEPTH` others around them, of calls in the order of the call tree.
+
+    Returns:
+        their numbers among all calls, the path of each, and the place in these lists of the call around it (-1 for
+        none).
+    """
+    kept = list[int]()
     paths = list[str]()
     parents = list[int]()
-    open_calls = list[int]()
-    for number, (row, name) in enumerate(zip(rows, names, strict=True)):
-        while open_calls and row >= rows[open_calls[-1]] + sizes[open_calls[-1]]:
+    open_calls = list[tuple[int, int]]()  # its place and the first row after it
+    for number, (row, size, name) in enumerate(zip(rows, sizes, names, strict=True)):
+        while open_calls and row >= open_calls[-1][1]:
             open_calls.pop()
+        if len(open_calls) == MOST_DEPTH:
+            continue
         class_ = name.rpartition("_")[0] or name
-        parents.append(open_calls[-1] if open_calls else -1)
-        paths.append(f"{paths[open_calls[-1]]}{_INSIDE}{class_}" if open_calls else class_)
-        open_calls.append(number)
-    return paths, parents
+        parent = open_calls[-1][0] if open_calls else -1
+        open_calls.append((len(paths), row + size))
+        kept.append(number)
+        parents.append(parent)
+        paths.append(class_ if parent < 0 else f"{paths[parent]}{_INSIDE}{class_}")
+    return kept, paths, parents
 
 
 def _covering(rows: Ints, values: Ints, size: Ints) -> Ints:
