@@ -58,7 +58,7 @@ def _group_norm(values: Tensor, *rest: Any, **options: Any) -> Any:
 def _sparse_mm(sparse: Tensor, dense: Tensor) -> Tensor:
     """PyTorch's C++ takes compressed sparse tensors for strided ones, and would turn such a product round."""
     if sparse.layout is dense.layout is torch.sparse_coo:
-        return torch._sparse_sparse_matmul(sparse, dense)
+        return aten("_sparse_sparse_matmul")(sparse, dense)  # type: ignore[no-any-return]
     first, second = (sparse, dense) if sparse.layout is not torch.strided else (dense.t(), sparse.t())
     zeros = torch.zeros(first.shape[0], second.shape[1], dtype=second.dtype, device=second.device)
     product: Tensor = aten("_sparse_addmm")(zeros, first, second, beta=0, alpha=1)
