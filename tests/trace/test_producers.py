@@ -17,6 +17,7 @@ from steptrace.analysis.quality import quality
 from steptrace.analysis.syncs import syncs
 from steptrace.documents.quality import Quality, QualityCheck
 from steptrace.errors import TraceError
+from steptrace.findings.headline import headline_of
 from steptrace.trace import names
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
@@ -634,6 +635,7 @@ def test_work_of_ascend_that_has_no_category_leaves_syncs_unmeasured(tmp_path: P
     assert [step.dur_ns for step in entry.steps] == [9_990_000] * 3
     assert (entry.syncs.count, entry.gpu_busy_pct, entry.device_module) == (None, None, "torch.npu")
     assert _check(entry.quality, "waiting_calls").figures["unknown"] == ["npu"]
+    assert headline_of(entry).unread_runtimes == ("npu",)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ class Headline:
         idle_share: its share of the time.
         syncs: the syncs.
         profiled_step_ms: the mean profiled step; None without steps.
+        unread_runtimes: runtimes of devices, such as `npu`, whose calls or work the trace holds in an unknown form.
     """
 
     gpu_measured: bool
@@ -64,6 +65,7 @@ class Headline:
     idle_share: float
     syncs: SyncFacts
     profiled_step_ms: float | None = None
+    unread_runtimes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,12 @@ def headline_of(trace: TraceSummary) -> Headline:
         idle_share=0.0 if cause is None else idle[cause] / sum(parts.values()),
         syncs=_syncs(trace),
         profiled_step_ms=profiled_step_ms(trace),
+        unread_runtimes=tuple(
+            runtime
+            for check in trace.quality.checks
+            if check.check == "waiting_calls" and check.warns
+            for runtime in check.figures.get("unknown", ())
+        ),
     )
 
 

@@ -51,6 +51,11 @@ def _without_gpu(headline: Headline) -> str:
     if headline.unprofiled_step_ns is not None:
         step = fmt.duration_ns(headline.unprofiled_step_ns)
         return f"A step takes {step} on this CPU (median){_other_steps(headline)}; GPU figures were not measured."
+    if not headline.lost and headline.unread_runtimes:
+        unread = f"The device's work is in a form that is not read ({', '.join(headline.unread_runtimes)})."
+        if headline.profiled_step_ms is None:
+            return unread
+        return f"A profiled step takes {fmt.duration_ms(headline.profiled_step_ms)} on the host. {unread}"
     if not headline.lost:
         not_measured = "No GPU activity in this trace: its GPU figures were not measured."
         if headline.profiled_step_ms is None:
