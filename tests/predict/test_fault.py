@@ -1,15 +1,19 @@
 """Whose fault it is that a program failed during a prediction."""
 
+import fractions
+import io
+import pickle
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from steptrace import __version__
 from steptrace.predict import predict_syncs, uncomputed
-from steptrace.predict.fault import fault_report
+from steptrace.predict.fault import fault_report, may_be_ours
 
 
 def _failing(step: Callable[[], object]) -> str | None:
@@ -69,3 +73,60 @@ def test_a_program_that_somebody_stops_has_no_fault_of_steptrace(monkeypatch):
     with predict_syncs(), pytest.raises(KeyboardInterrupt) as error:
         torch.ones(2, device="cuda")
     assert fault_report(error.value) is None
+
+
+def _checks(value: object) -> None:
+    assert value is None
+
+
+class _Batches(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, place: int) -> torch.Tensor:
+        return torch.ones(1 + place)
+
+
+def _judged(step: Callable[[], object]) -> bool:
+    with predict_syncs():
+        model = nn.Linear(2, 2).cuda()  # of the caller, which is no innermost frame
+        try:
+            step()
+        except Exception as error:
+            assert isinstance(model, nn.Module)
+            return may_be_ours(error)
+    raise AssertionError("the step has not failed")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: _checks(3),
+        lambda: int("3.5"),
+        lambda: {"image": 1}["label"],
+        lambda: np.no_such_function(),
+        lambda: np.concatenate([[1], [[2]]]),
+        lambda: np.ones(2).no_such_method(),
+        lambda: fractions.Fraction("x"),
+        lambda: next(iter(torch.utils.data.DataLoader(_Batches(), batch_size=2))),
+        lambda: nn.Linear(3, 2)(torch.ones(1, 2)),
+        lambda: torch.load(io.BytesIO(pickle.dumps(fractions.Fraction(1)))),
+    ],
+)
+def test_an_error_without_the_device_is_not_the_prediction_s(step):
+    assert not _judged(step)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: _checks(torch.ones(2, device="cuda")),
+        lambda: _checks({"model": [nn.Linear(2, 2).cuda()]}),
+        lambda: fractions.Fraction(torch.ones(2, device="cuda")),
+        lambda: torch.cuda.no_such_function(),
+        lambda: torch.ones(2, device="cuda").no_such_method(),
+        lambda: torch.ones(2, device="cuda").view(3),
+    ],
+)
+def test_an_error_with_the_device_may_be_the_prediction_s(step):
+    assert _judged(step)

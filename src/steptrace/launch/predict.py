@@ -22,7 +22,7 @@ from steptrace.launch.events import FailedOnVirtualGpu, Fault, GpuMissing
 from steptrace.launch.probe import MeasuredEnd, Probe
 from steptrace.predict import Prediction, backend, predict_syncs, threads
 from steptrace.predict.compiled_calls import ENDING
-from steptrace.predict.fault import fault_report
+from steptrace.predict.fault import fault_report, may_be_ours
 from steptrace.predict.limit import CannotFollowError, WaitInCaptureError
 from steptrace.predict.syncs import Syncs
 from steptrace.rank import from_rank_0
@@ -140,7 +140,8 @@ def _fault_of(probe: Probe, error: BaseException) -> str | None:
     Tells the launcher, too, if more virtual GPUs may avoid the error, or if the prediction may have caused it.
     """
     forbidden = map(private, ENDING)
-    if not isinstance(error, (*_OF_THE_PROGRAM, *(kind for kind in forbidden if kind is not None))):
+    known = (*_OF_THE_PROGRAM, *(kind for kind in forbidden if kind is not None))
+    if not isinstance(error, known) and may_be_ours(error):
         probe.tell(FailedOnVirtualGpu())
     if GPU_IS_MISSING.find(error) is not None:
         probe.tell(GpuMissing())

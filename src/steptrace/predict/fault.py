@@ -1,17 +1,19 @@
 """Decides whether a program that failed during a prediction has failed by a fault of steptrace."""
 
 import inspect
+import itertools
 import linecache
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import FrameType
+from pickle import UnpicklingError
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from steptrace.engine.frames import outside_pytorch, report
+from steptrace.engine.frames import OURS, TORCH, is_library, outside_pytorch, report
 from steptrace.predict.pytorch import functions_off
 from steptrace.predict.tensor import VirtualTensor
 from steptrace.torch_names import private
@@ -21,6 +23,16 @@ _TREE_MAP: Final[Any] = private("torch.utils._pytree.tree_map")
 #: Functions that call one of PyTorch's for the program, with `func` (or its `overload`), `args` and `kwargs`
 #: among their variables.
 _CALLS: Final = ("run", "__torch_function__")
+#: Packages whose objects may lack on the virtual device what they have on a GPU.
+_OF_A_DEVICE: Final = ("torch", "steptrace")
+#: PyTorch's functions of CUDA, which may hold no tensor.
+_OF_CUDA: Final = f"{TORCH}cuda/"
+#: PyTorch's loaders, which pass on the errors of the program's data.
+_LOADS_DATA: Final = f"{TORCH}utils/data/"
+#: Objects whose attributes are looked at lie at most so deep in a variable.
+_DEEPEST: Final = 3
+#: The most items of a collection that are looked at.
+_MOST_ITEMS: Final = 100
 
 
 def fault_report(error: BaseException) -> str | None:
@@ -48,6 +60,55 @@ def fault_report(error: BaseException) -> str | None:
         return None
     operator = "" if call is None else f", operator {getattr(call['func'], '__name__', call['func'])}"
     return report(error, frames, operator)
+
+
+def may_be_ours(error: BaseException) -> bool:
+    """Whether the prediction may have caused an error, judged by the innermost frames and what they hold.
+
+    It may have if steptrace or PyTorch's functions of CUDA raise the error. It may also have if a tensor or module of
+    the virtual device is among the variables of the innermost frames: those of libraries, or else the program's last
+    one. What was read of it may have misled them. An attribute may only be missing by our fault if an object of
+    PyTorch's lacks it.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not frames:
+        return False
+    if isinstance(error, AttributeError) and error.obj is not None:
+        lacking = error.obj if isinstance(error.obj, ModuleType | type) else type(error.obj)
+        package = lacking.__name__ if isinstance(lacking, ModuleType) else lacking.__module__
+        return package.partition(".")[0] in _OF_A_DEVICE
+    innermost = _file(frames[-1])
+    if innermost.startswith((_OURS, _OF_CUDA)):
+        return True
+    called = list(itertools.takewhile(lambda frame: _is_called(_file(frame)), reversed(frames)))
+    if isinstance(error, UnpicklingError) or (isinstance(error, KeyError) and not called):
+        return False  # a file, or a name that the program's data lack
+    return any(_holds(value) for frame in called or frames[-1:] for value in frame.f_locals.values())
+
+
+def _is_called(file: str) -> bool:
+    """Whether a file is a library's. A loader of PyTorch's ends them: its callers only ask for the next batch."""
+    return not file.startswith(_LOADS_DATA) and (is_library(file) or file.startswith((TORCH, *OURS, _OURS)))
+
+
+def _holds(value: Any, depth: int = 0) -> bool:
+    """Whether a value is, or holds, a tensor of the device. Nothing of the program's runs."""
+    if isinstance(value, VirtualTensor):
+        return True
+    if depth > _DEEPEST or isinstance(value, ModuleType | FunctionType | type):
+        return False
+    if isinstance(value, nn.Module):
+        parts = (part.__dict__ for part in nn.Module.modules(value))
+        tensors = (tensor for part in parts for kind in ("_parameters", "_buffers") for tensor in part[kind].values())
+        return any(isinstance(tensor, VirtualTensor) for tensor in tensors)
+    items: Iterable[Any] = ()
+    if isinstance(value, list | tuple):
+        items = value
+    elif isinstance(value, dict):
+        items = dict.values(value)
+    elif not isinstance(value, Tensor):
+        items = getattr(value, "__dict__", {}).values()
+    return any(_holds(item, depth + 1) for item in itertools.islice(items, _MOST_ITEMS))
 
 
 def _only_passes_on(error: BaseException) -> bool:
