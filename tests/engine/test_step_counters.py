@@ -16,7 +16,7 @@ def branches(tmp_path: Path, body: str, before: str = "") -> list[StepBranch]:
     return watched(tmp_path, body, before).branches()
 
 
-def watched(tmp_path: Path, body: str, before: str = "", more: int = 0) -> StepCounters:
+def watched(tmp_path: Path, body: str, before: str = "", more: int = 0, steps: int = LEAST_STEPS) -> StepCounters:
     """What watched a training of a few steps, and `more` steps that ended afterwards."""
     file = tmp_path / "training.py"
     loop = f"for step in range(100):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
@@ -37,7 +37,7 @@ def watched(tmp_path: Path, body: str, before: str = "", more: int = 0) -> StepC
     with pytest.raises(StopIteration):
         exec(compile(file.read_text(), str(file), "exec"), {"end": end})
     assert sys.gettrace() is None
-    assert len(ended) == 1 + LEAST_STEPS
+    assert len(ended) == 1 + steps
     for _ in range(more):
         counters.step_ends()
     return counters
@@ -106,6 +106,20 @@ ARGS = "import types; args = types.SimpleNamespace(every=10, nested={'log': 25})
 )
 def test_periods_of_conditions(tmp_path: Path, before: str, body: str, periods: list[int]) -> None:
     assert [branch.every for branch in branches(tmp_path, body, before)] == periods
+
+
+@pytest.mark.parametrize(
+    ("counter", "steps", "periods"),
+    [
+        ("max(0, step - 2)", LEAST_STEPS + 1, [10]),  # 0, 0, 1, 2: the first batch takes two steps
+        ("(step - 1) // 2", LEAST_STEPS + 1, []),  # 0, 0, 1, 1
+        ("step // 2", LEAST_STEPS, []),  # 0, 1, 1
+        ("0", LEAST_STEPS, []),
+    ],
+)
+def test_a_counter_that_first_stands_still(tmp_path: Path, counter: str, steps: int, periods: list[int]) -> None:
+    body = f"if ({counter}) % 10 == 0: pass\nend()"
+    assert [branch.every for branch in watched(tmp_path, body, steps=steps).branches()] == periods
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ Plain Python, by its tracing hook. A debugger or a coverage tool that uses the h
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import CO_OPTIMIZED
 from itertools import islice, pairwise
@@ -42,7 +42,7 @@ _COPIES_VARIABLES: Final = sys.version_info < (3, 13)
 _OWN_REFERENCES: Final = 3
 #: More divisors of one comparison are no intervals of a step counter, but arithmetic. Chosen freely.
 _MOST_DIVISORS: Final = 8
-#: Three steps give two differences, which must be equal.
+#: Three steps give two differences, which must be equal. A first standstill does not count.
 LEAST_STEPS: Final = 3
 
 
@@ -135,8 +135,9 @@ class StepCounters:
 
     @property
     def watched_enough(self) -> bool:
-        """Whether enough steps were watched to know the branches on a counter."""
-        return len(self._steps) > LEAST_STEPS
+        """Whether enough steps were watched to know the branches on a counter: one more if it first stood still."""
+        ended = self._steps[:-1]
+        return len(ended) > LEAST_STEPS or (len(ended) == LEAST_STEPS and not _first_stands_still(ended))
 
     def counters_known(self) -> None:
         """Stop to watch counters. Go on to watch iterators that have not let the program branch so far.
@@ -306,11 +307,27 @@ def _period_of(dividends: Sequence[int], divisor: int) -> int:
         dividends: the dividend in each step.
         divisor: that of all steps.
     """
+    if len(dividends) > LEAST_STEPS and _stands_still(dividends):
+        dividends = dividends[1:]
     distances = {after - before for before, after in pairwise(dividends)}
     grows = [distance for distance in distances if distance >= 0]  # a counter may start anew with each epoch
     if len(dividends) < LEAST_STEPS or len(grows) != 1 or divisor < 1:
         return 1
     return divisor // math.gcd(divisor, grows[0])  # 1 if the counter stands still
+
+
+def _first_stands_still(steps: Sequence[Mapping[Remainder, Mapping[int, int]]]) -> bool:
+    """Whether a dividend grows from the second step on only. The first batch may take two steps, as of StyleGAN2."""
+    return any(
+        _stands_still([step[remainder][divisor] for step in steps])
+        for remainder, dividends in steps[0].items()
+        for divisor in dividends
+        if all(divisor in step.get(remainder, {}) for step in steps)
+    )
+
+
+def _stands_still(dividends: Sequence[int]) -> bool:
+    return dividends[0] == dividends[1] < dividends[2]
 
 
 def _steps_until(seen: Sequence[tuple[int, tuple[int, ...]] | None], beyond: int) -> int | None:
