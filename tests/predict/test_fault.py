@@ -87,6 +87,13 @@ class _Batches(torch.utils.data.Dataset):
         return torch.ones(1 + place)
 
 
+class _Slots:
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> object:
+        raise ValueError(name)
+
+
 def _judged(step: Callable[[], object]) -> bool:
     with predict_syncs():
         model = nn.Linear(2, 2).cuda()  # of the caller, which is no innermost frame
@@ -102,6 +109,7 @@ def _judged(step: Callable[[], object]) -> bool:
     "step",
     [
         lambda: _checks(3),
+        lambda: _checks(_Slots()),
         lambda: int("3.5"),
         lambda: {"image": 1}["label"],
         lambda: np.no_such_function(),

@@ -5,6 +5,7 @@ import itertools
 import linecache
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from types import FrameType, FunctionType, ModuleType
@@ -107,7 +108,8 @@ def _holds(value: Any, depth: int = 0) -> bool:
     elif isinstance(value, dict):
         items = dict.values(value)
     elif not isinstance(value, Tensor):
-        items = getattr(value, "__dict__", {}).values()
+        with suppress(AttributeError):  # it has slots
+            items = list(object.__getattribute__(value, "__dict__").values())
     return any(_holds(item, depth + 1) for item in itertools.islice(items, _MOST_ITEMS))
 
 
