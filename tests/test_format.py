@@ -45,12 +45,21 @@ def test_durations_as_a_page_says_them(ns: int, text: str) -> None:
     st.floats(min_value=0, max_value=0.5),
     st.floats(min_value=0, max_value=0.5),
 )
-def test_an_interval_of_ratios_keeps_its_order_and_its_digits(value: float, below: float, above: float) -> None:
+def test_an_interval_of_ratios_keeps_its_order_and_the_digits_of_its_width(
+    value: float, below: float, above: float
+) -> None:
     low, high = value * (1 - below), value * (1 + above)
     middle = fmt.ratio(value, low, high).removesuffix("×")
     first, last = fmt.ratio_interval(low, high).split(" to ")
     assert float(first) <= float(middle) <= float(last)
-    assert len({len(text.partition(".")[2]) for text in (first, middle, last)}) == 1
+    of_first, of_middle, of_last = (len(text.partition(".")[2]) for text in (first, middle, last))
+    of_width = fmt.decimals_for_width(high - low, most=2)
+    if of_width == 2:
+        assert of_first == of_middle == of_last
+    else:  # the end that hides what it excludes has more digits, and the ratio where it would be outside
+        assert of_width <= of_middle <= max(of_first, of_last)
+        assert of_last == of_width or round(high, of_last - 1) == 1
+        assert of_first == of_width or round(low, of_first - 1) in (0, 1)
 
 
 @given(positive, positive)
@@ -93,7 +102,7 @@ def test_null_reads_not_measured(function: Callable[[object], str], value: float
 
 @pytest.mark.parametrize(
     ("low", "high", "text"),
-    [(None, None, fmt.NOT_MEASURED), (0.00001, 201692.81, "too noisy to compare"), (0.1, 9.0, "0.1 to 9.0")],
+    [(None, None, fmt.NOT_MEASURED), (0.00001, 201692.81, "too noisy to compare"), (0.1, 9.0, "0.1 to 9")],
 )
 def test_an_interval_that_says_nothing_is_called_so(low: float | None, high: float | None, text: str) -> None:
     assert fmt.ratio_interval(low, high) == text
@@ -107,6 +116,10 @@ def test_an_interval_that_says_nothing_is_called_so(low: float | None, high: flo
         (3.4, 2.4, 4.6, ("3.4×", "2.4 to 4.6")),
         (1.0152, 1.0042, 1.0263, ("1.015×", "1.004 to 1.026")),  # it excludes 1, and says so
         (1.0015, 1.0009, 1.0022, ("1.002×", "1.001 to 1.002")),
+        (1.332, 1.005, 1.765, ("1.3×", "1.005 to 1.8")),  # wide: only the end beside 1 has more digits
+        (1.02, 1.005, 1.765, ("1.02×", "1.005 to 1.8")),  # 1.0 would be outside
+        (0.97, 0.3, 0.996, ("0.97×", "0.3 to 0.996")),
+        (0.4, 0.04, 3.0, ("0.4×", "0.04 to 3.0")),
         (1.18, None, None, ("1.18×", fmt.NOT_MEASURED)),
     ],
 )

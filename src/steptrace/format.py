@@ -133,12 +133,17 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     """A ratio of step times, "1.18×".
 
     It has the digits of its interval, and two behind the point at most. Without an interval it has three digits.
+    It has more digits where it would otherwise read as outside its interval.
     """
     if value is None or math.isnan(value):
         return NOT_MEASURED
     if low is None or high is None:
         return f"{significant(value, 3) if value >= 10 else _fixed(value, _RATIO_DECIMALS)}×"
-    return f"{_fixed(value, _ratio_decimals(low, high))}×"
+    of_low, decimals, of_high = _ratio_decimals(low, high)
+    bottom, top = round(low, of_low), round(high, of_high)
+    while decimals < max(of_low, of_high) and not bottom <= round(value, decimals) <= top:
+        decimals += 1
+    return f"{_fixed(value, decimals)}×"
 
 
 def ratio_interval(low: float | None, high: float | None) -> str:
@@ -147,33 +152,38 @@ def ratio_interval(low: float | None, high: float | None) -> str:
         return NOT_MEASURED
     if is_too_wide(low, high):
         return TOO_WIDE
-    decimals = _ratio_decimals(low, high)
-    return f"{_fixed(low, decimals)} to {_fixed(high, decimals)}"
+    of_low, _, of_high = _ratio_decimals(low, high)
+    return f"{_fixed(low, of_low)} to {_fixed(high, of_high)}"
 
 
 def is_narrow(low: float, high: float) -> bool:
     """Whether both ends of the interval of a ratio read the same, so that it says no more than the ratio."""
-    decimals = _ratio_decimals(low, high)
-    return round(low, decimals) == round(high, decimals)
+    of_low, _, of_high = _ratio_decimals(low, high)
+    return round(low, of_low) == round(high, of_high)
 
 
-def _ratio_decimals(low: float | None, high: float | None) -> int:
-    """The digits behind the point of a ratio and of its interval's ends: those that the width supports, at most two.
+def _ratio_decimals(low: float, high: float) -> tuple[int, int, int]:
+    """The digits behind the point of an interval's low end, of its ratio and of its high end.
 
-    There are more if otherwise an end that excludes 1 would read "1.00", or the lower end "0".
+    They are those that the width supports, at most two. There are more if otherwise an end that excludes 1 would read
+    "1.00", or the low end "0". In a wide interval only that end has them: the ratio is not known so well.
     """
-    if low is None or high is None or math.isnan(high - low):
-        return _RATIO_DECIMALS
-    decimals = decimals_for_width(high - low, most=_RATIO_DECIMALS)
-    while decimals < 2 * _RATIO_DECIMALS and _hides_an_end(low, high, decimals):
+    if math.isnan(high - low):
+        return _RATIO_DECIMALS, _RATIO_DECIMALS, _RATIO_DECIMALS
+    of_width = decimals_for_width(high - low, most=_RATIO_DECIMALS)
+    of_low = _decimals_beside(of_width, low, *([0] if low > 0 else []), *([1] if low > 1 else []))
+    of_high = _decimals_beside(of_width, high, *([1] if high < 1 else []))
+    if of_width < _RATIO_DECIMALS:
+        return of_low, of_width, of_high
+    most = max(of_low, of_high)
+    return most, most, most
+
+
+def _decimals_beside(decimals: int, end: float, *excluded: int) -> int:
+    """The digits, from `decimals` on, with which an end of an interval does not read as a number that it excludes."""
+    while decimals < 2 * _RATIO_DECIMALS and round(end, decimals) in excluded:
         decimals += 1
     return decimals
-
-
-def _hides_an_end(low: float, high: float, decimals: int) -> bool:
-    """Whether an end of an interval would read "0", or as the 1 that the interval excludes, with these digits."""
-    hides_one = (low > 1 and round(low, decimals) == 1) or (high < 1 and round(high, decimals) == 1)
-    return hides_one or (low > 0 and round(low, decimals) == 0)
 
 
 def step_time(value: float | None, low: float | None, high: float | None) -> tuple[str, str | None]:
