@@ -220,3 +220,20 @@ def test_a_program_is_measured_once_every_rank_has_a_final_record(tmp_path):
         follower.look()
         measured.append(follower.is_measured)
     assert measured == [False, False, True]
+
+
+@pytest.mark.parametrize(("code", "named"), [(2, True), (0, False)])
+def test_a_failed_program_whose_script_is_not_there_is_told_which_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int, named: bool
+) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    # An interpreter without PyTorch is not to blame for it.
+    events = (Started(pid=7), TorchMissing(pid=7, python="python"))
+    launched = Launched(code, None, (), tmp_path, events)
+    with pytest.raises(LaunchError) as raised:
+        require_steps(launched, ["python", "trian.py"])
+    assert ("'trian.py'" in str(raised.value) and "'train.py'" in str(raised.value)) == named
+    with pytest.raises(LaunchError) as raised:
+        require_steps(launched, ["python", "train.py"])
+    assert "'torch'" in str(raised.value)

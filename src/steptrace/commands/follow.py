@@ -95,7 +95,7 @@ def follow_command(  # noqa: PLR0913
         )
         say(PLACEHOLDERS)
         launched = launch(command, settings, output=sys.stderr, status=say)
-        require_steps(launched)
+        require_steps(launched, command)
         prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:
             next_step = f"\n  next: {why(launched)}" if launched.failed and launched.stopped is None else ""

@@ -110,7 +110,7 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
         launched = launch(arguments.program, settings, output=output, status=say)
         # First, since of a program that runs out of memory in its first step only the snapshot is left.
         snapshots = _keep_snapshots(probe, folder) if arguments.memory_snapshot else []
-        require_steps(launched)
+        require_steps(launched, arguments.program)
         fault_report = fault(launched)
         with writing_to(folder.path):
             record = write_results(launched, staged, program)
@@ -180,7 +180,7 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
             # A signal ends a program without a record of its ranks.
             is_by_signal = not launched.ranks and (launched.interrupted or launched.stepped)
             if report is None and not is_by_signal:
-                require_steps(launched)
+                require_steps(launched, arguments.program)
         except LaunchError as error:
             warn(f"the program could not be captured: {error}")
     return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code

@@ -240,18 +240,23 @@ def _check_there(command: Sequence[str], cwd: Path, environment: Mapping[str, st
     if shutil.which(cwd / command[0] if os.sep in command[0] else command[0], path=path) is None:
         _refuse_program(command[0], cwd, path, where)
     started = started_by(command)
-    if started.script is not None and "{seed}" not in started.script and not _is_there(cwd / started.script, started):
-        suffix = Path(started.script).suffix or ".py"
-        near_by = [file.name for file in sorted(cwd.glob(f"*{suffix}")) if file.is_file()]
-        raise ConfigError(
-            f"there is no script '{started.script}' in {cwd}",
-            where=where,
-            next_step=meant(started.script, near_by, likeness=0.6) or "correct `command` or `cwd`",
-        )
+    if (missing := missing_script(started, cwd)) is not None:
+        problem, likely = missing
+        raise ConfigError(problem, where=where, next_step=likely or "correct `command` or `cwd`")
     if started.module is not None and "{seed}" not in started.module:
         installed = _installed(shutil.which(command[0], path=path) or command[0])
         folders = [cwd, cwd / "src", *_folders(environment.get("PYTHONPATH", ""), cwd)]
         _check_module(started.module, folders, installed, f"{cwd} or beside {command[0]}", where)
+
+
+def missing_script(started: EntryPoint, cwd: Path) -> tuple[str, str | None] | None:
+    """That a command's script is not in its folder, and which one may be meant; None if it is there or has no name."""
+    script = started.script
+    if script is None or "{seed}" in script or _is_there(cwd / script, started):
+        return None
+    suffix = Path(script).suffix or ".py"
+    near_by = [file.name for file in sorted(cwd.glob(f"*{suffix}")) if file.is_file()]
+    return f"there is no script '{script}' in {cwd}", meant(script, near_by, likeness=0.6)
 
 
 def _refuse_program(name: str, cwd: Path, path: str, where: str) -> NoReturn:

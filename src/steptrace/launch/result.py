@@ -2,11 +2,13 @@
 
 import signal
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from steptrace import format as fmt
+from steptrace.config.programs import missing_script, started_by
 from steptrace.documents.events import (
     Event,
     FailedOnVirtualGpu,
@@ -107,7 +109,7 @@ class Launched:
         return not self.complete and self.exit_code != 0
 
 
-def require_steps(launched: Launched) -> None:
+def require_steps(launched: Launched, command: Sequence[str] = ()) -> None:
     """Raise an error if the program made no training step.
 
     Raises:
@@ -148,6 +150,11 @@ def require_steps(launched: Launched) -> None:
             expected=f"a program that ends by itself, and space in {launched.out.parent}",
             next_step="see the program's own output, or try fewer --warmup and --steps",
         )
+    # Only of a program that failed: a launcher may start it elsewhere, in another folder or a container.
+    missing = missing_script(started_by(command), Path.cwd()) if command and launched.failed else None
+    if missing is not None:
+        problem, likely = missing
+        raise LaunchError(problem, where=ended(launched), next_step=likely or "correct the path, or the folder")
     without = launched.events_of(TorchMissing)
     # A launcher in another environment may have no PyTorch either, while the program that it starts has it.
     no_torch = bool(without) and len(without) == len(launched.events_of(Started))
