@@ -26,6 +26,7 @@ from steptrace.documents.base import columns_of, convert
 from steptrace.documents.prediction import predicted_step
 from steptrace.documents.table import read_table, records
 from steptrace.errors import RecordError, TraceError
+from steptrace.library.plots import draw_syncs
 
 REFERENCE = ROOT / "reports" / "reference" / "h100" / "masked_loss"
 #: Property -> the table of `steptrace analyze` that it is.
@@ -280,3 +281,15 @@ def test_importing_the_package_imports_nothing_else() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     others = {name.partition(".")[0] for name in done.stdout.split()} - set(sys.stdlib_module_names)
     assert others == {"steptrace"}
+
+
+def test_a_plot_of_syncs_tells_none_from_not_known() -> None:
+    syncs = pd.DataFrame(
+        {"measured_per_step": [math.nan] * 3, "predicted_per_step": [0, math.nan, 4.5]}, index=["a", "b", "c"]
+    )
+    for rows in (syncs, syncs[:1], syncs[1:2]):
+        axes = draw_syncs(rows, "title", None)
+        expected = [fmt.count(value) for value in rows["predicted_per_step"]]
+        assert [text.get_text().strip() for text in axes.texts] == expected
+        assert axes.get_xlim()[0] == 0
+        pyplot.close(axes.figure)

@@ -1,10 +1,12 @@
 """Pictures of a study's tables, drawn by matplotlib."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from steptrace import format as fmt
 from steptrace.extras import named
 
 if TYPE_CHECKING:  # matplotlib is in the extra `lab`
@@ -38,6 +40,10 @@ def draw_syncs(syncs: pd.DataFrame, title: str, ax: "Axes | None") -> "Axes":
     counts = syncs["measured_per_step"].fillna(syncs["predicted_per_step"])
     ax = _axes(ax, len(counts))
     ax.barh(range(len(counts)), counts.to_numpy(dtype=float), color="C1")
+    # Without its figure a row of 0 syncs would look like one that is not known.
+    for place, value in enumerate(counts.to_numpy(dtype=float)):
+        ax.text(0 if math.isnan(value) else value, place, f" {fmt.count(value)}", va="center")
+    ax.set_xlim(0, 1.2 * max(counts.max(skipna=True), 1) if counts.notna().any() else 1)
     measured = syncs["measured_per_step"].notna()
     if measured.all():
         basis = "measured"
