@@ -260,3 +260,8 @@ def test_a_guard_on_a_long_text_is_kept_in_part(log: CompilationLog) -> None:
     assert (found.kind, found.value) == ("value", "name")
     assert len(found.guard) <= 1_000
     assert "first" in found.guard
+
+
+def test_hints_are_sentences_apart() -> None:
+    error = "Reason\n  Hint: Remove the call\n  Hint: It may be fine.\n  Hint: Remove the call\n"
+    assert compilations.hints_of(error) == ("Remove the call.", "It may be fine.")

@@ -191,8 +191,9 @@ class CompilationLog:
 
 
 def hints_of(error: object) -> tuple[str, ...]:
-    """PyTorch's hints on how to avoid a graph break, in its words."""
-    return tuple(dict.fromkeys(map(shortened, messages.DYNAMO_HINT.pattern.findall(str(error)))))
+    """PyTorch's hints on how to avoid a graph break, in its words, each ended by a full stop if it has no other end."""
+    hints = dict.fromkeys(map(shortened, messages.DYNAMO_HINT.pattern.findall(str(error))))
+    return tuple(hint if hint.endswith((".", "!", "?", "…")) else f"{hint}." for hint in hints)
 
 
 def guard_of(reason: str) -> tuple[str, GuardKind, str, int | None]:
