@@ -108,6 +108,13 @@ def test_a_copy_that_the_kernels_wait_for_at_once_is_hidden_only_as_far_as_the_h
     assert _step_s([CopiesWait(), *waits]) == pytest.approx(KERNELS + COPY, rel=1e-3)
 
 
+def test_a_copy_in_flight_at_the_end_of_a_step_with_syncs_delays_the_next_step() -> None:
+    """It starts behind a kernel of 2 ms, takes 1 ms, and the next step waits for it."""
+    order: list[Item | int] = [WaitForCopies(), 0, CopiesWait(), CopyBeside(1)]
+    assert _step_s([*order, Sync()]) == pytest.approx(KERNELS + COPY, rel=1e-3)
+    assert _step_s(order) == pytest.approx(KERNELS + COPY, rel=1e-3)
+
+
 def test_without_syncs_a_step_takes_the_longer_of_host_and_kernels() -> None:
     order: list[Item | int] = [0, 1, 2]
     timeline = simulate(order, SECONDS, LAUNCHES, PER_LAUNCH)
